@@ -1,0 +1,66 @@
+"""The base: everything that commits, every state machine, all SQL. See README.md beside this file."""
+
+from transactions.artifacts import ArtifactRef
+from transactions.canonical import canonical_json, request_hash
+from transactions.database import Database, Limits, Session, is_transient, until_committed
+from transactions.errors import (
+    Conflict,
+    DatabaseUnavailable,
+    Fenced,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    RequestChanged,
+    SurefootError,
+    TransactionTooLong,
+    UnknownAgent,
+)
+from transactions.events import Event, Execution, number_fenced
+from transactions.failpoints import failpoint
+from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
+from transactions.states import ActionState, ApprovalState, DeliveryState, RunState
+from transactions.steps import StepRow
+from transactions.steps import record as record_steps
+from transactions.tx import Run, Tx
+from transactions.wakeups import Wakeups
+
+__all__ = [
+    "DEFAULT_TENANT",
+    "ActionId",
+    "ActionState",
+    "ApprovalId",
+    "ApprovalState",
+    "ArtifactRef",
+    "Conflict",
+    "Database",
+    "DatabaseUnavailable",
+    "DeliveryState",
+    "EntryId",
+    "Event",
+    "Execution",
+    "Fenced",
+    "Forbidden",
+    "InvalidInput",
+    "Limits",
+    "NotFound",
+    "RequestChanged",
+    "Run",
+    "RunId",
+    "RunState",
+    "Session",
+    "StepRow",
+    "SurefootError",
+    "Tenant",
+    "TransactionTooLong",
+    "Tx",
+    "UnknownAgent",
+    "Wakeups",
+    "WorkerId",
+    "canonical_json",
+    "failpoint",
+    "is_transient",
+    "number_fenced",
+    "record_steps",
+    "request_hash",
+    "until_committed",
+]

@@ -1,0 +1,19 @@
+"""The command line: one module a group of commands."""
+
+import typer
+
+from app.cli import approvals, db, doctor, runs, serve
+
+main = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Durable AI agents on Postgres."
+)
+main.add_typer(runs.group, name="runs")
+main.add_typer(approvals.group, name="approvals")
+main.add_typer(db.group, name="db")
+main.command("run")(runs.run)
+main.command("serve")(serve.serve)
+main.command("worker")(serve.worker)
+main.command("migrate")(db.migrate)
+main.command("doctor")(doctor.doctor)
+
+__all__ = ["main"]

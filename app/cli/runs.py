@@ -1,0 +1,124 @@
+"""`surefoot run AGENT` and `surefoot runs list|show|cancel`."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from app.cli.session import ask, fail, opened
+from app.surefoot import Surefoot
+from transactions import RunState
+
+group = typer.Typer(no_args_is_help=True, help="Look at runs and cancel them.")
+
+_POLL_S = 0.3
+RunArgument = Annotated[str, typer.Argument(help="the run's id")]
+
+
+def run(
+    agent: Annotated[str, typer.Argument(help="the agent's name")],
+    input_: Annotated[str, typer.Option("--input", help="the input: text, or JSON for an agent that takes more")],
+    data: Annotated[Path | None, typer.Option(help="a CSV file, for an agent whose input has `data`")] = None,
+    key: Annotated[str | None, typer.Option(help="idempotency key: the same key and input is the same run")] = None,
+    wait: Annotated[
+        bool, typer.Option(help="follow the run until it waits or ends, with a worker in this process")
+    ] = True,
+) -> None:
+    """Start a run, and by default work on it here until it waits for a person or ends."""
+    with opened() as surefoot:
+        status = asyncio.run(_run(surefoot, agent, _parse(input_, data), key, wait=wait))
+    _print_status(status)
+    if status["state"] in (RunState.FAILED, RunState.HELD):
+        raise typer.Exit(1)
+
+
+def _parse(text: str, data: Path | None) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        value = text
+    if not isinstance(value, dict):
+        value = text
+        if data is not None:
+            fail('--data needs a JSON input to go into, such as --input \'{"month": "2013-08"}\'.')
+    elif data is not None:
+        return {**cast("dict[str, object]", value), "data": str(data.absolute())}
+    return cast(object, value)
+
+
+async def _run(surefoot: Surefoot, agent: str, value: object, key: str | None, *, wait: bool) -> Mapping[str, Any]:
+    if not wait:
+        try:
+            return await surefoot.status(await surefoot.start(agent, value, key=key))
+        finally:
+            await surefoot.close()
+    async with surefoot.lifespan():
+        run_id = await surefoot.start(agent, value, key=key)
+        print(f"run {run_id}", flush=True)
+        while True:
+            status = await surefoot.status(run_id)
+            if status["state"] not in (RunState.QUEUED, RunState.RUNNING) and not status["open_deliveries"]:
+                return status
+            if status["state"] == RunState.WAITING and status["waiting_for"] == ["approval"]:
+                return status
+            await asyncio.sleep(_POLL_S)
+
+
+@group.command("list")
+def list_runs(
+    state: Annotated[RunState | None, typer.Option(help="only runs in this state")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+) -> None:
+    """The newest runs first."""
+    rows = ask(lambda surefoot: surefoot.runs(state=state, limit=limit))
+    for row in rows:
+        waiting = f" for {', '.join(row['waiting_for'])}" if row["waiting_for"] else ""
+        print(f"{row['run_id']}  {row['created_at']:%Y-%m-%d %H:%M:%S}  {row['agent']:20}  {row['state']}{waiting}")
+    if not rows:
+        print("no runs")
+
+
+@group.command("show")
+def show(run_id: RunArgument) -> None:
+    """The run's state and its timeline."""
+
+    async def look(surefoot: Surefoot) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+        return await surefoot.status(run_id), await surefoot.timeline(run_id)
+
+    status, timeline = ask(look)
+    _print_status(status)
+    print_timeline(timeline)
+
+
+@group.command("cancel")
+def cancel(
+    run_id: RunArgument,
+    by: Annotated[str, typer.Option("--as", help="who cancels")] = "unauthenticated",
+    reason: Annotated[str, typer.Option(help="why")] = "asked for",
+) -> None:
+    """Cancel a run that is queued, waiting or held: what was not sent never will be."""
+    ask(lambda surefoot: surefoot.cancel(run_id, by=by, reason=reason))
+    print(f"cancelled {run_id}")
+
+
+def _print_status(status: Mapping[str, Any]) -> None:
+    waiting = f" for {', '.join(status['waiting_for'])}" if status["waiting_for"] else ""
+    print(f"run {status['run_id']} of {status['agent']}: {status['state']}{waiting}")
+    if status["reason"]:
+        print(f"  {status['reason']}")
+    if status["output"] is not None:
+        print(f"  {status['output']}")
+
+
+def print_timeline(rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line a row: when, what, how, by which generation of which worker."""
+    for row in rows:
+        generation = "" if row["generation"] is None else f" g{row['generation']}"
+        detail = (row["detail"] or "")[:100]
+        print(
+            f"{row['at']:%H:%M:%S.%f}"[:-3]
+            + f"{generation:4} {row['what']:12} {row['name']:60} {row['how'] or '':10} {detail}"
+        )

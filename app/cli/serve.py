@@ -1,0 +1,86 @@
+"""`surefoot serve` (API and worker) and `surefoot worker` (worker alone)."""
+
+import asyncio
+import logging
+import signal
+import socket
+from ipaddress import ip_address
+from typing import Annotated
+
+import typer
+import uvicorn
+
+from app.cli.session import fail, opened
+from app.surefoot import Surefoot
+
+Host = Annotated[str, typer.Option(help="address to listen on; only loopback until tokens exist")]
+Port = Annotated[int, typer.Option(help="port to listen on; 0 picks a free one")]
+Reload = Annotated[bool, typer.Option(help="restart when a Python file changes (development)")]
+
+
+def serve(host: Host = "127.0.0.1", port: Port = 8080, reload: Reload = False) -> None:
+    """Serve the API and run a worker in this process."""
+    _log()
+    if not _is_loopback(host):
+        fail(
+            f"{host} is not a loopback address, and there are no tokens yet: listen on 127.0.0.1, behind your own proxy."
+        )
+    if reload:
+        _check_port(host, port).close()
+        uvicorn.run("app.cli.reloaded:build", factory=True, host=host, port=port, reload=True, log_level="warning")
+        return
+    with opened() as surefoot:
+        listener = _check_port(host, port)
+        config = uvicorn.Config(surefoot.web, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
+        asyncio.run(_serve(surefoot, uvicorn.Server(config), listener))
+
+
+async def _serve(surefoot: Surefoot, server: uvicorn.Server, listener: socket.socket) -> None:
+    async with surefoot.lifespan():
+        assert surefoot.worker is not None
+        host, port = listener.getsockname()[:2]
+        print(f"surefoot serves http://{host}:{port} with worker {surefoot.worker.worker_id}", flush=True)
+        await server.serve(sockets=[listener])
+
+
+def worker() -> None:
+    """Run a worker without the API."""
+    _log()
+    with opened() as surefoot:
+        asyncio.run(_work(surefoot))
+
+
+async def _work(surefoot: Surefoot) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with surefoot.lifespan():
+        assert surefoot.worker is not None
+        print(f"surefoot works as {surefoot.worker.worker_id}", flush=True)
+        await stopped.wait()
+
+
+def _check_port(host: str, port: int) -> socket.socket:
+    """A listening socket, or one sentence about why not."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        fail(
+            f"Port {port} on {host} cannot be used ({error.strerror}): stop what uses it, or choose another with --port."
+        )
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _log() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,76 @@
+"""What every command needs: settings, agents, a database that is up and current, and errors told in one sentence."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+import typer
+
+from app import wiring
+from app.loading import load_agents
+from app.settings import Settings
+from app.surefoot import Surefoot
+from steps import DurableAgent, ToolError
+from transactions import SurefootError, migrate
+from transactions.local import LocalPostgresError
+
+T = TypeVar("T")
+
+
+def fail(message: object) -> NoReturn:
+    """Say it in one sentence and exit with 1."""
+    print(f"surefoot: {message}", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+@contextmanager
+def told() -> Generator[None]:
+    """Errors a person can act on are told in one sentence; others keep their traceback."""
+    try:
+        yield
+    except (SurefootError, ToolError, LocalPostgresError) as error:
+        fail(error)
+
+
+@contextmanager
+def database(
+    *, agents: list[DurableAgent[Any]] | None = None, migrated: bool = True
+) -> Generator[tuple[Settings, str]]:
+    """Settings and the URL of a database that answers. The embedded one is migrated here; another must be current."""
+    settings = Settings.from_env()
+    url, local = wiring.open_database(settings)
+    try:
+        if migrated:
+            if local is None:
+                migrate.require_current(url)
+            elif migrate.pending(url) or agents:
+                wiring.migrate_database(url, agents or [])
+        yield settings, url
+    finally:
+        if local is not None:
+            local.leave()
+
+
+@contextmanager
+def opened() -> Generator[Surefoot]:
+    """A Surefoot object on the database, with every agent loaded. It is no worker."""
+    with told():
+        settings = Settings.from_env()
+        agents = load_agents(settings.agents)
+        with database(agents=agents) as (_, url):
+            yield Surefoot(url, agents, settings=settings)
+
+
+def ask(call: Callable[[Surefoot], Awaitable[T]]) -> T:
+    """Open, await one thing, close."""
+    with opened() as surefoot:
+
+        async def once() -> T:
+            try:
+                return await call(surefoot)
+            finally:
+                await surefoot.close()
+
+        return asyncio.run(once())

@@ -1,0 +1,93 @@
+"""The one adapter around DBOS: configuration, launch, the queue, recovery of another executor's work, shutdown."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from dbos import DBOS, DBOSConfig
+
+from steps.serializer import TypedJson
+
+QUEUE = "surefoot"
+WORKFLOW = "surefoot.segment"
+_DESTROY_EXTRA_S = 10
+
+Segment = Callable[[str, int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """`executor_id` is unique per process start; `idle_transaction_s` stays below the lease."""
+
+    url: str
+    executor_id: str
+    version: str
+    queue_poll_s: float
+    runs_at_once: int
+    idle_transaction_s: float
+
+
+def migrate(url: str) -> None:
+    """Create or upgrade DBOS's own schema."""
+    _quiet()
+    DBOS.migrate(url, schema="dbos")
+
+
+async def launch(settings: EngineSettings, segment: Segment) -> None:
+    """Launch DBOS in the running loop and serve the queue. The worker's lease row exists already."""
+    _quiet()
+    config: DBOSConfig = {
+        "name": "surefoot",
+        "system_database_url": settings.url,
+        "executor_id": settings.executor_id,
+        "application_version": settings.version,
+        "serializer": TypedJson(),
+        "run_migrations": False,
+        "sys_db_pool_size": 10,
+        "sys_db_idle_transaction_timeout_sec": settings.idle_transaction_s,
+        "log_level": "ERROR",
+    }
+    DBOS(config=config)
+
+    async def run_segment(run_id: str, n: int) -> None:
+        await segment(run_id, n)
+
+    DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(run_segment)
+    DBOS.launch()
+    await DBOS.set_latest_application_version_async(settings.version)
+    await DBOS.register_queue_async(
+        QUEUE, polling_interval_sec=settings.queue_poll_s, worker_concurrency=settings.runs_at_once
+    )
+
+
+async def recover(executor_id: str) -> Sequence[str]:
+    """Hand over every pending workflow of a dead executor, of this process's version, to the queue. Safe to repeat.
+
+    DBOS's own recovery call is internal there; it is the only one that is conditional on the dead executor and keeps
+    the queue and the deadline. `tests/contract/` pins what we rely on.
+    """
+    recovered = await asyncio.to_thread(DBOS._recover_pending_workflows, [executor_id])  # pyright: ignore[reportPrivateUsage]
+    return [handle.get_workflow_id() for handle in recovered]
+
+
+async def cancel(workflow_ids: Sequence[str]) -> None:
+    """Mark workflows of segments that were given up as cancelled."""
+    for workflow_id in workflow_ids:
+        await DBOS.cancel_workflow_async(workflow_id)
+
+
+async def destroy(drain_s: float) -> None:
+    """Stop claiming, let executions end for `drain_s`, then leave. In a pool of its own: the loop lives on."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="dbos-destroy") as pool:
+        leaving = asyncio.get_running_loop().run_in_executor(
+            pool, lambda: DBOS.destroy(workflow_completion_timeout_sec=int(drain_s), destroy_registry=True)
+        )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(leaving), drain_s + _DESTROY_EXTRA_S)
+
+
+def _quiet() -> None:
+    logging.getLogger("dbos").setLevel(logging.ERROR)

@@ -1,0 +1,303 @@
+"""Carry a run forward by one segment: begin, rebuild, run the agent, end.
+
+The body of the engine's workflow. Begin is deliberately not a step, so that it runs at every execution; what shapes
+the sequence of steps was frozen by the segment's first execution.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    RunUsage,
+    ToolApproved,
+    ToolDenied,
+    UsageLimits,
+)
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded, UserError
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.run import AgentRun
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_core import to_jsonable_python
+
+from steps import DurableAgent
+from steps.calls import Seat, Turns
+from steps.clock import Clock
+from steps.durability import ModelFailed, SurefootDurability
+from steps.effects import Bench, Effects
+from steps.journal import Journal
+from steps.toolset import DurableToolset, ToolRaised
+from transactions import (
+    ActionId,
+    Event,
+    Fenced,
+    RunId,
+    RunState,
+    SurefootError,
+    actions,
+    failpoint,
+    messages,
+    number_fenced,
+    segments,
+    until_committed,
+)
+from transactions.segments import Begun, Ending
+from transactions.waits import Wait
+
+_log = logging.getLogger("surefoot.segment")
+_USAGE = TypeAdapter(RunUsage)
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Executes segments with what the process has."""
+
+    bench: Bench
+    effects: Effects
+    clock: Clock
+    stalls_max: int
+    draining: Callable[[], bool]
+
+    async def execute(self, run_id: str, n: int) -> None:
+        """One execution of segment `n`. Returns nothing: our tables are the record."""
+        try:
+            begun = await self._begin(RunId(run_id), n)
+            if begun is not None:
+                await _Execution(self, begun).carry_forward()
+        except Fenced as fenced:
+            self.bench.on_fenced(str(fenced))
+            raise
+
+    async def _begin(self, run_id: RunId, n: int) -> Begun | None:
+        versions = {agent.name: agent.version for agent in self.bench.agents.values()}
+        turns_max = {agent.name: agent.limits.segment_turns_max for agent in self.bench.agents.values()}
+
+        async def begin() -> Begun | None:
+            async with self.bench.database.all_tenants("segment.begin") as session:
+                return await segments.begin(
+                    session,
+                    run_id=run_id,
+                    n=n,
+                    worker_id=self.bench.worker_id,
+                    versions=versions,
+                    turns_max=turns_max,
+                    stalls_max=self.stalls_max,
+                )
+
+        return await until_committed(begin, self.bench.still_mine)
+
+
+class _Tools(AbstractCapability[Any]):
+    """Puts this execution's toolset around whatever tools the agent has."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        return DurableToolset(toolset, self._seat)
+
+
+class _Execution:
+    """One execution of one segment, from its begin to the commit that ends it."""
+
+    def __init__(self, parts: Segments, begun: Begun) -> None:
+        self._parts = parts
+        self._begun = begun
+        self._bench = parts.bench
+        self._agent: DurableAgent[Any] = parts.bench.agents[begun.agent]
+        self._turns = Turns(base=begun.frozen["turn_base"])
+        self._usage = _USAGE.validate_python(begun.frozen["usage"])
+        self._stored = begun.stored
+        self._journal = Journal(
+            parts.bench.database,
+            begun.execution,
+            clock=parts.clock,
+            still_mine=parts.bench.still_mine,
+            on_fenced=parts.bench.on_fenced,
+        )
+
+    async def carry_forward(self) -> None:
+        """Run the agent until it finishes, waits, fails or hands on, and commit that."""
+        try:
+            ending = await self._run_agent()
+        except (
+            ModelFailed,
+            ToolRaised,
+            UsageLimitExceeded,
+            AgentRunError,
+            UserError,
+            SurefootError,
+            ValueError,
+        ) as error:
+            _log.warning("run %s failed: %s", self._begun.execution.run_id, error)
+            ending = self._ending(RunState.FAILED, reason=str(error)[:4000])
+        except Exception as error:
+            _log.exception("run %s failed", self._begun.execution.run_id)
+            ending = self._ending(RunState.FAILED, reason=f"{type(error).__name__}: {error}"[:4000])
+        await self._journal.flush()
+        await self._end(ending)
+
+    async def _run_agent(self) -> Ending:
+        history = ModelMessagesTypeAdapter.validate_python(self._begun.history)
+        run = self._bench.run(
+            {
+                "run_id": self._begun.execution.run_id,
+                "tenant": self._begun.execution.tenant,
+                "agent": self._begun.agent,
+                "input": self._begun.input,
+                "principal": self._begun.principal,
+            }
+        )
+        deps = await self._agent.make_deps(run)
+        seat = Seat(
+            self._bench,
+            self._parts.effects,
+            self._journal,
+            self._begun.execution,
+            run,
+            self._agent.name,
+            self._agent.specs,
+            self._turns,
+            self._agent.limits.inline_wait_s,
+        )
+        agent = self._agent.agent
+        run_id = f"{self._begun.execution.run_id}:{self._begun.execution.segment}"
+        async with agent.iter(
+            None if history else self._agent.prompt_for(self._begun.input),
+            message_history=history or None,
+            deferred_tool_results=self._answers(),
+            output_type=[agent.output_type, DeferredToolRequests],
+            capabilities=[_Tools(seat), SurefootDurability(self._journal, run_id=run_id)],
+            deps=deps,
+            usage=self._usage,
+            usage_limits=UsageLimits(request_limit=self._agent.limits.requests_max),
+        ) as agent_run:
+            return await self._drive(agent_run)
+
+    def _answers(self) -> DeferredToolResults | None:
+        answers = cast("dict[str, dict[str, Any]]", self._begun.frozen["answers"])
+        if not answers:
+            return None
+        return DeferredToolResults(
+            approvals={
+                call_id: ToolApproved() if answer["go"] else ToolDenied(answer["reason"])
+                for call_id, answer in answers.items()
+            }
+        )
+
+    async def _drive(self, agent_run: AgentRun[Any, Any]) -> Ending:
+        """Node by node: the messages of a turn are committed before its tools run."""
+        async for node in agent_run:
+            if Agent.is_call_tools_node(node):
+                new = any(message is node.model_response for message in agent_run.new_messages())
+                self._turns.begin(node.model_response, new=new)
+                if new:
+                    await self._record_turn(agent_run.new_messages(), node.model_response)
+            elif Agent.is_model_request_node(node) and self._boundary():
+                await self._append([*agent_run.new_messages(), node.request])
+                return self._ending(RunState.QUEUED)
+        result = agent_run.result
+        assert result is not None, "a run that was not left early has a result"
+        await self._append(result.new_messages())
+        if isinstance(result.output, DeferredToolRequests):
+            return replace(self._ending(RunState.WAITING), waits=_waits(result.output))
+        output = cast(JsonValue, to_jsonable_python(result.output))
+        return replace(self._ending(RunState.COMPLETED), output=output)
+
+    def _boundary(self) -> bool:
+        """Whether this segment hands on before the next model request. Never before its first turn."""
+        turns = self._turns.responses
+        return turns > 0 and (turns >= self._begun.frozen["turns_max"] or self._parts.draining())
+
+    def _ending(self, state: Any, *, reason: str | None = None) -> Ending:
+        usage = cast(JsonValue, _USAGE.dump_python(self._usage, mode="json"))
+        return Ending(state=state, turns=self._turns.number, usage=usage, reason=reason)
+
+    # Commits of the loop itself.
+
+    async def _append(self, new: list[ModelMessage]) -> None:
+        fresh = cast("list[JsonValue]", ModelMessagesTypeAdapter.dump_python(new, mode="json"))[self._stored :]
+        if not fresh:
+            return
+
+        async def append() -> None:
+            async with self._bench.database.transaction("segment.messages", self._begun.execution.tenant) as session:
+                first = self._begun.frozen["cut"] + self._stored
+                await messages.append(session, self._begun.execution, first_seq=first, messages=fresh)
+                await number_fenced(
+                    session, self._begun.execution, Event("messages.appended", {"messages": len(fresh)})
+                )
+
+        await until_committed(append, self._bench.still_mine)
+        self._stored += len(fresh)
+
+    async def _record_turn(self, new: list[ModelMessage], response: ModelResponse) -> None:
+        """The commit of a turn: its messages, its call, its usage, its number. A replay finds it done."""
+        fresh = cast("list[JsonValue]", ModelMessagesTypeAdapter.dump_python(new, mode="json"))[self._stored :]
+        if not fresh:
+            return
+        execution = self._begun.execution
+        usage = cast(JsonValue, _USAGE.dump_python(self._usage, mode="json"))
+
+        async def record() -> None:
+            async with self._bench.database.transaction("segment.turn", execution.tenant) as session:
+                first = self._begun.frozen["cut"] + self._stored
+                await messages.append(session, execution, first_seq=first, messages=fresh)
+                await messages.record_call(
+                    session,
+                    execution,
+                    turn=self._turns.number,
+                    model=response.model_name or "unknown",
+                    input_tokens=response.usage.input_tokens,
+                    output_tokens=response.usage.output_tokens,
+                )
+                await segments.record_turn(session, execution, turns=self._turns.number, usage=usage)
+                await number_fenced(session, execution, Event("turn.recorded", {"turn": self._turns.number}))
+
+        await until_committed(record, self._bench.still_mine)
+        self._stored += len(fresh)
+
+    async def _end(self, ending: Ending) -> None:
+        execution = self._begun.execution
+
+        async def end() -> None:
+            async with self._bench.database.transaction("segment.end", execution.tenant) as session:
+                await segments.end(session, execution, await self._without_loose_ends(session, ending))
+
+        failpoint("segment.before_end")
+        await until_committed(end, self._bench.still_mine)
+
+    async def _without_loose_ends(self, session: Any, ending: Ending) -> Ending:
+        """A run that ends cancels what was never sent, and is held while something is unsettled."""
+        if ending.state not in (RunState.COMPLETED, RunState.FAILED):
+            return ending
+        open_actions = await actions.unsettled(session, self._begun.execution.run_id)
+        prepared = [ActionId(row["action_id"]) for row in open_actions if row["state"] == "PREPARED"]
+        await actions.cancel(session, prepared, reason=f"the run {ending.state} before it was sent")
+        sent = [row["action_id"] for row in open_actions if row["state"] != "PREPARED"]
+        if not sent:
+            return ending
+        return replace(ending, state=RunState.HELD, reason=f"{sent[0]} was sent and its outcome is not known yet")
+
+
+def _waits(requests: DeferredToolRequests) -> list[Wait]:
+    """One wait for each call that deferred; one that only stands behind another is settled from the start."""
+    found: list[Wait] = []
+    for call in requests.approvals:
+        why = requests.metadata[call.tool_call_id]
+        found.append(
+            Wait(
+                kind=why["kind"],
+                action_id=ActionId(why["action_id"]),
+                call_id=call.tool_call_id,
+                position=why["position"],
+                outcome="go" if why["kind"] == "follows" else None,
+            )
+        )
+    return found

@@ -1,0 +1,60 @@
+"""Everything the environment can say, read once, with its unit and its default."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transactions import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one process. Times in seconds."""
+
+    database_url: str | None = None
+    home: Path = field(default_factory=lambda: Path(".surefoot"))
+    agents: str | None = None
+    smtp_url: str | None = None
+    mail_from: str = "surefoot@localhost"
+    # An outage of the database shorter than the lease ends no worker. A process that is gone is seen at once on its own
+    # machine; elsewhere its runs go on after this.
+    lease_s: float = 45.0
+    watchdog_s: float = 1.0
+    queue_poll_s: float = 0.2
+    relay_poll_s: float = 1.0
+    runs_at_once: int = 50
+    stalls_max: int = 5
+    drain_s: float = 20.0
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> "Settings":
+        """From the environment. Raises InvalidInput naming the variable that is wrong."""
+        env = os.environ if env is None else env
+        return cls(
+            database_url=env.get("DATABASE_URL") or None,
+            home=Path(env.get("SUREFOOT_HOME") or ".surefoot").expanduser(),
+            agents=env.get("SUREFOOT_AGENTS") or None,
+            smtp_url=env.get("SUREFOOT_SMTP_URL") or None,
+            mail_from=env.get("SUREFOOT_MAIL_FROM") or cls.__dataclass_fields__["mail_from"].default,
+            lease_s=_number(env, "SUREFOOT_LEASE_S", 45.0, at_least=1.0),
+            watchdog_s=_number(env, "SUREFOOT_WATCHDOG_S", 1.0, at_least=0.05),
+            queue_poll_s=_number(env, "SUREFOOT_QUEUE_POLL_S", 0.2, at_least=0.05),
+            relay_poll_s=_number(env, "SUREFOOT_RELAY_POLL_S", 1.0, at_least=0.05),
+            runs_at_once=int(_number(env, "SUREFOOT_RUNS_AT_ONCE", 50, at_least=1)),
+            stalls_max=int(_number(env, "SUREFOOT_STALLS_MAX", 5, at_least=1)),
+            drain_s=_number(env, "SUREFOOT_DRAIN_S", 20.0, at_least=0.0),
+        )
+
+
+def _number(env: Mapping[str, str], name: str, default: float, *, at_least: float) -> float:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not at_least <= value < float("inf"):
+        raise InvalidInput(f"{name}={text!r}: give a number of at least {at_least:g}, or unset it for {default:g}.")
+    return value

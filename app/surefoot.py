@@ -1,0 +1,183 @@
+"""`Surefoot`: the public object. Start runs, look at them, decide, and serve all of it as a web app."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Any
+
+from fastapi import FastAPI
+
+from app import wiring
+from app.loading import unique
+from app.settings import Settings
+from app.web.api import build_api
+from app.worker import Worker
+from steps import DurableAgent
+from transactions import (
+    DEFAULT_TENANT,
+    ApprovalId,
+    Database,
+    DatabaseUnavailable,
+    RunId,
+    RunState,
+    Session,
+    Tenant,
+    UnknownAgent,
+    approvals,
+    artifacts,
+    events,
+    is_transient,
+    runs,
+)
+from transactions.approvals import Decision
+
+UNAUTHENTICATED = "unauthenticated"
+AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
+
+
+class Surefoot:
+    """Agents on one database.
+
+        surefoot = Surefoot(database_url, agents=[report])
+        app = FastAPI(lifespan=surefoot.lifespan)         # a worker in this process
+        app.mount("/surefoot", surefoot.web)
+        run_id = await surefoot.start("report", {"month": "2013-08"}, key="report-2013-08")
+
+    Every method may be called from any process; only `lifespan` makes this one a worker.
+    """
+
+    def __init__(
+        self, database_url: str, agents: Sequence[DurableAgent[Any]], *, settings: Settings | None = None
+    ) -> None:
+        self.settings = settings or Settings.from_env()
+        self.database_url = database_url
+        self.agents: Mapping[str, DurableAgent[Any]] = {agent.name: agent for agent in unique(agents)}
+        self.tenant: Tenant = DEFAULT_TENANT
+        self.database = Database(database_url)
+        self.worker: Worker | None = None
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncGenerator[None]:  # noqa: ARG002  the shape FastAPI calls
+        """Make this process a worker while the app runs."""
+        worker = wiring.build_worker(self.database_url, list(self.agents.values()), self.settings)
+        await worker.start()
+        self.worker = worker
+        try:
+            yield
+        finally:
+            await worker.stop()
+            await worker.database.close()
+            await self.close()
+
+    @cached_property
+    def web(self) -> FastAPI:
+        """The HTTP API, to serve or to mount. It starts no worker; give `lifespan` to the app that is served."""
+        return build_api(self)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    @asynccontextmanager
+    async def _transaction(self, name: str) -> AsyncGenerator[Session]:
+        """A transaction of ours; a database that is away is told in words, not as a driver's error."""
+        try:
+            async with self.database.transaction(name, self.tenant) as session:
+                yield session
+        except Exception as error:
+            if is_transient(error):
+                raise DatabaseUnavailable(AWAY) from error
+            raise
+
+    async def ready(self) -> None:
+        """Raises DatabaseUnavailable unless the database answers."""
+        async with self._transaction("read") as session:
+            await runs.page(session, state=None, limit=1)
+
+    # Runs.
+
+    async def start(
+        self,
+        agent: DurableAgent[Any] | str,
+        input: object,
+        *,
+        key: str | None = None,
+        session: Session | None = None,
+        principal: str = UNAUTHENTICATED,
+    ) -> RunId:
+        """Start a run and return its id. The same `key` and input is the same run.
+
+        session: start it in the caller's own transaction; it exists when that commits, and only then.
+        Raises UnknownAgent, InvalidInput, Conflict (the key came with another input).
+        """
+        name = agent if isinstance(agent, str) else agent.name
+        known = self.agents.get(name)
+        if known is None:
+            served = ", ".join(sorted(self.agents)) or "none"
+            raise UnknownAgent(f"No agent named {name!r}: choose one of: {served}.")
+        value = known.parse_input(input)
+
+        async def begin(session: Session) -> RunId:
+            return await runs.start(session, agent=name, input=value, key=key, tenant=self.tenant, principal=principal)
+
+        if session is not None:
+            return await begin(session)
+        async with self._transaction("run.start") as own:
+            return await begin(own)
+
+    async def status(self, run_id: str) -> Mapping[str, Any]:
+        """The run's row of `surefoot.run_status`. Raises NotFound."""
+        async with self._transaction("read") as session:
+            return await runs.status(session, RunId(run_id))
+
+    async def runs(self, *, state: RunState | None = None, limit: int = 50) -> Sequence[Mapping[str, Any]]:
+        """The newest runs first."""
+        async with self._transaction("read") as session:
+            return await runs.page(session, state=state, limit=limit)
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 100) -> Sequence[Mapping[str, Any]]:
+        """Events of a run with a number above `after`, in order. Raises NotFound."""
+        async with self._transaction("read") as session:
+            await runs.status(session, RunId(run_id))
+            return await events.page(session, RunId(run_id), after=after, limit=limit)
+
+    async def timeline(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        """The rows of `surefoot.run_timeline`, in order. Raises NotFound."""
+        async with self._transaction("read") as session:
+            await runs.status(session, RunId(run_id))
+            return await runs.timeline(session, RunId(run_id))
+
+    async def cancel(self, run_id: str, *, by: str = UNAUTHENTICATED, reason: str = "asked for") -> None:
+        """Cancel a queued, waiting or held run. Raises NotFound, Conflict."""
+        async with self._transaction("run.cancel") as session:
+            await runs.cancel(session, RunId(run_id), by=by, reason=reason)
+
+    # Approvals.
+
+    async def pending_approvals(self, *, limit: int = 100) -> Sequence[Mapping[str, Any]]:
+        """Approvals that wait for a decision, oldest first."""
+        async with self._transaction("read") as session:
+            return await approvals.pending(session, limit=limit)
+
+    async def decide(
+        self, approval_id: str, decision: Decision, *, by: str, role: str | None = None, reason: str | None = None
+    ) -> RunId:
+        """Approve or reject; one decision counts. Name and role are recorded as unauthenticated.
+
+        Raises NotFound, Forbidden, Conflict, InvalidInput.
+        """
+        async with self._transaction("approval.decide") as session:
+            return await approvals.decide(
+                session,
+                ApprovalId(approval_id),
+                decision=decision,
+                by=by,
+                role=role,
+                reason=reason,
+                authenticated=False,
+            )
+
+    async def artifact(self, name: str, version: int) -> bytes:
+        """The bytes of an artifact version, verified against its hash. Raises NotFound."""
+        async with self._transaction("read") as session:
+            _, content = await artifacts.read(session, name, version)
+            return content

@@ -1,0 +1,87 @@
+"""Heals what a dead process left behind. In every worker; safe to run twice, and to die in the middle of."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app import engine, machine
+from transactions import Database, Tenant, WorkerId, approvals, failpoint, is_transient, segments, workers
+
+_log = logging.getLogger("surefoot.watchdog")
+_BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Watchdog:
+    """`run_once` is one round of all duties, in the order that fencing demands."""
+
+    database: Database
+    worker_id: WorkerId
+    version: str
+    every_s: float
+    stalls_max: int
+    still_mine: Callable[[], None]
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.run_once()
+            except Exception as error:
+                if not is_transient(error):
+                    _log.exception("a round of the watchdog failed; the next one tries again")
+            await asyncio.sleep(self.every_s * random.uniform(0.75, 1.25))  # noqa: S311
+
+    async def run_once(self) -> None:
+        self.still_mine()
+        await self._bury_the_dead()
+        await self._hand_over()
+        await self._restart_lost()
+        await self._expire_approvals()
+
+    async def _bury_the_dead(self) -> None:
+        """Mark workers without a lease dead, and raise the generation of their runs before anyone takes them over."""
+        async with self.database.all_tenants("watchdog.bury") as session:
+            if not await workers.watchdog_lock(session):
+                return
+            for worker_id in await workers.mark_expired(session):
+                _log.warning("worker %s is dead: its lease expired", worker_id)
+            for row in await workers.live_on_machine(session, machine.machine_id()):
+                if machine.is_gone(row["pid"], row["pid_start"]):
+                    reason = f"process {row['pid']} is gone"
+                    if await workers.mark_gone(session, row["worker_id"], reason=reason):
+                        _log.warning("worker %s is dead: %s", row["worker_id"], reason)
+            for worker_id in await workers.dead_with_pending(session):
+                await workers.raise_generations(session, worker_id, limit=_BATCH)
+
+    async def _hand_over(self) -> None:
+        """At every tick, not only at a death: half-done recoveries and claims of a woken executor heal too."""
+        async with self.database.all_tenants("watchdog.look") as session:
+            executors = await workers.orphaned_executors(session, version=self.version)
+        for executor_id in executors:
+            failpoint("watchdog.before_recover")
+            for workflow_id in await engine.recover(executor_id):
+                _log.warning("took over %s from %s", workflow_id, executor_id)
+            failpoint("watchdog.after_recover")
+
+    async def _restart_lost(self) -> None:
+        async with self.database.all_tenants("watchdog.look") as session:
+            found = await segments.lost(session, version=self.version, limit=_BATCH)
+            superseded = await workers.superseded_workflows(session)
+        for row in found:
+            why = f"the engine says {row['status'] or 'nothing'}, version {row['application_version']}"
+            async with self.database.transaction("watchdog.restart", Tenant(row["tenant"])) as session:
+                if await segments.restart_lost(
+                    session, run_id=row["run_id"], n=row["segment"], why=why, stalls_max=self.stalls_max
+                ):
+                    _log.warning("run %s goes on without its segment %d: %s", row["run_id"], row["segment"], why)
+        await engine.cancel(superseded)
+
+    async def _expire_approvals(self) -> None:
+        async with self.database.all_tenants("watchdog.look") as session:
+            overdue = await approvals.overdue(session, limit=_BATCH)
+        for approval_id, tenant in overdue:
+            async with self.database.transaction("watchdog.expire", tenant) as session:
+                await approvals.expire(session, approval_id)

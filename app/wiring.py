@@ -1,0 +1,93 @@
+"""The composition root: the one place where the arms meet, and where everything is built from settings."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app import engine
+from app.segment import Segments
+from app.settings import Settings
+from app.watchdog import Watchdog
+from app.worker import Worker
+from outbox import Consumer, MailConsumer, Outcome, Relay, RelaySettings, Settled, SmtpServer
+from steps import DurableAgent
+from steps.clock import SystemClock
+from steps.effects import Bench, Effects
+from transactions import Database, Limits, Wakeups, WorkerId, migrate, outbox
+from transactions.actions import Ticket
+from transactions.lease import Lease, end_process
+from transactions.local import LocalPostgres, join
+from transactions.outbox import Delivery
+
+CONSUMERS: Mapping[str, tuple[str, ...]] = {"mail": ("mail",)}
+
+
+def open_database(settings: Settings) -> tuple[str, LocalPostgres | None]:
+    """The URL to use, and the embedded server this process joined (leave it at the end), if no URL was given."""
+    if settings.database_url is not None:
+        return settings.database_url, None
+    local = join(settings.home)
+    return local.url, local
+
+
+def migrate_database(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
+    """Bring the schema, and the tables that agents declare, up to date."""
+    tables = [agent.tables for agent in agents if agent.tables is not None]
+    migrate.migrate(url, engine_schema=engine.migrate, tables=tables)
+
+
+def application_version(agents: Sequence[DurableAgent[Any]]) -> str:
+    """What a recorded history belongs to: the agents and their versions."""
+    return " ".join(f"{agent.name}={agent.version}" for agent in sorted(agents, key=lambda agent: agent.name)) or "none"
+
+
+class EffectConsumer:
+    """Hands an effect's entry to the driver of effects, which settles it in its own commits."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+
+    async def take(self, delivery: Delivery) -> Outcome:
+        assert delivery.action_id is not None
+        ticket = Ticket(delivery.action_id, delivery.attempt, delivery.worker_id)
+        await self._effects.drive(ticket, delivery.tenant)
+        return Settled()
+
+
+def build_worker(url: str, agents: Sequence[DurableAgent[Any]], settings: Settings) -> Worker:
+    """A worker with everything it needs, not started. Raises InvalidInput for settings that cannot work."""
+    database = Database(url, Limits().within(settings.lease_s))
+    worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{SystemClock().new_id()[:12]}")
+    version = application_version(agents)
+    wakeups = Wakeups(url)
+    lease = Lease(url, worker_id, settings.lease_s)
+    by_name = {agent.name: agent for agent in agents}
+    bench = Bench(database, by_name, worker_id, wakeups, CONSUMERS, lease.check, end_process)
+    effects = Effects(bench)
+    consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
+    if settings.smtp_url is not None:
+        consumers["mail"] = MailConsumer(SmtpServer.from_url(settings.smtp_url, sender=settings.mail_from))
+    draining = asyncio.Event()
+    return Worker(
+        settings=settings,
+        database=database,
+        agents=by_name,
+        worker_id=worker_id,
+        version=version,
+        lease=lease,
+        wakeups=wakeups,
+        effects=effects,
+        relay=Relay(
+            database,
+            consumers,
+            worker_id=worker_id,
+            wakeups=wakeups,
+            still_mine=lease.check,
+            settings=RelaySettings(poll_s=settings.relay_poll_s),
+        ),
+        watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check),
+        segments=Segments(bench, effects, SystemClock(), settings.stalls_max, draining.is_set),
+        draining=draining,
+    )

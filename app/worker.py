@@ -1,0 +1,89 @@
+"""A worker: one process start that claims segments, delivers entries and watches over the others."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app import engine, machine
+from app.segment import Segments
+from app.settings import Settings
+from app.watchdog import Watchdog
+from outbox import Relay
+from steps import DurableAgent
+from steps.effects import Effects
+from transactions import Database, Wakeups, WorkerId, workers
+from transactions.lease import Lease
+
+
+@dataclass(slots=True)
+class Worker:
+    """Built by `app.wiring`; `start()` before anything is claimed, `stop()` hands on what is unfinished."""
+
+    settings: Settings
+    database: Database
+    agents: Mapping[str, DurableAgent[Any]]
+    worker_id: WorkerId
+    version: str
+    lease: Lease
+    wakeups: Wakeups
+    effects: Effects
+    relay: Relay
+    watchdog: Watchdog
+    segments: Segments
+    draining: asyncio.Event
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]], init=False)
+
+    async def start(self) -> None:
+        """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
+        registered_at = asyncio.get_running_loop().time()
+        async with self.database.all_tenants("worker.register") as session:
+            await workers.register(
+                session,
+                worker_id=self.worker_id,
+                version=self.version,
+                host=socket.gethostname(),
+                machine=machine.machine_id(),
+                pid=os.getpid(),
+                pid_start=machine.pid_start(os.getpid()) or "unknown",
+                lease_s=self.settings.lease_s,
+            )
+            for agent in self.agents.values():
+                await workers.announce_agent(
+                    session, name=agent.name, version=agent.version, input_schema=agent.input.json_schema()
+                )
+        self.lease.start(registered_at)
+        await self.wakeups.start()
+        await engine.launch(
+            engine.EngineSettings(
+                url=self.database.url,
+                executor_id=self.worker_id,
+                version=self.version,
+                queue_poll_s=self.settings.queue_poll_s,
+                runs_at_once=self.settings.runs_at_once,
+                idle_transaction_s=self.database.limits.idle_in_transaction_s,
+            ),
+            self.segments.execute,
+        )
+        loops: Sequence[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = (
+            ("relay", self.relay.run),
+            ("watchdog", self.watchdog.run),
+        )
+        self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
+
+    async def stop(self) -> None:
+        """Stop claiming, let segments end at their next boundary, finish what was sent, release the lease."""
+        self.draining.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await engine.destroy(self.settings.drain_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.effects.drain(), self.settings.drain_s)
+        await self.wakeups.stop()
+        self.lease.stop()
+        async with self.database.all_tenants("worker.release") as session:
+            await workers.release(session, self.worker_id)

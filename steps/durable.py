@@ -1,0 +1,139 @@
+"""`durable(...)`: an agent with a name, a version, deps that can be made anywhere, and limits."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_ai import Agent
+from pydantic_ai.durable_exec import BaseDurabilityCapability
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from steps.tools import Spec, ToolError, Tools
+from transactions import InvalidInput, Run
+from transactions.migrate import Tables
+
+D = TypeVar("D")
+I = TypeVar("I")  # noqa: E741  the input's type
+I_contra = TypeVar("I_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Bounds of one run. `requests_max`: model requests; `segment_turns_max`: turns after which a segment hands on;
+    `inline_wait_s`: seconds an effect may take before the run waits for it without a worker."""
+
+    requests_max: int = 200
+    segment_turns_max: int = 25
+    inline_wait_s: float = 10.0
+
+
+class Prompt(Protocol[I_contra]):
+    def __call__(self, request: I_contra, /) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DurableAgent(Generic[D]):
+    """A named, versioned agent made durable. Made by `durable(...)`."""
+
+    name: str
+    version: str
+    agent: Agent[D, Any]
+    specs: Mapping[str, Spec]
+    deps: Callable[[Run], D | Awaitable[D]]
+    input: TypeAdapter[Any]
+    prompt: Callable[[Any], str]
+    check: Callable[[Any], None] | None
+    tables: Tables | str | None
+    limits: RunLimits
+
+    async def make_deps(self, run: Run) -> D:
+        """Deps for one execution, made from the run alone."""
+        made = self.deps(run)
+        return await made if inspect.isawaitable(made) else cast(D, made)
+
+    def parse_input(self, value: object) -> JsonValue:
+        """The input in its canonical JSON form. Raises InvalidInput with what is wrong with it."""
+        try:
+            request = self.input.validate_python(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "input"
+            raise InvalidInput(
+                f"The input of {self.name} is not right: {where}: {first['msg']}. Correct it and start again."
+            ) from error
+        if self.check is not None:
+            try:
+                self.check(request)
+            except ValueError as error:
+                raise InvalidInput(str(error)) from error
+        return cast(JsonValue, self.input.dump_python(request, mode="json"))
+
+    def prompt_for(self, value: JsonValue) -> str:
+        """What the model is asked, from a run's recorded input."""
+        return self.prompt(self.input.validate_python(value))
+
+
+def durable(
+    agent: Agent[D, Any],
+    *,
+    version: str,
+    deps: Callable[[Run], D | Awaitable[D]],
+    input: type[I] = str,
+    prompt: Prompt[I] = str,
+    check: Callable[[I], None] | None = None,
+    tables: Tables | str | None = None,
+    limits: RunLimits | None = None,
+) -> DurableAgent[D]:
+    """Make a pydantic-ai agent durable.
+
+    deps: makes the deps for one execution from the run alone; called in any process, at any time, so it keeps nothing.
+    input, prompt: the type a run is started with, and the words the model gets for it. check: raises ValueError for an
+    input that cannot succeed, before the run starts. tables: a SQLAlchemy MetaData or DDL text that `migrate` creates.
+    Raises ToolError when the agent cannot be made safe, with what to change.
+    """
+    if not agent.name:
+        raise ToolError("Give the agent a name: Agent(..., name='...'). Runs are recorded under it.")
+    if not version:
+        raise ToolError(f"Agent {agent.name}: give a version, such as durable(agent, version='1', ...).")
+    if BaseDurabilityCapability.from_agent(agent) is not None:
+        raise ToolError(
+            f"Agent {agent.name} brings another durability capability: remove it, Surefoot is the engine here."
+        )
+    return DurableAgent(
+        name=agent.name,
+        version=version,
+        agent=agent,
+        specs=MappingProxyType(_specs(agent)),
+        deps=deps,
+        input=TypeAdapter(input),
+        prompt=prompt,
+        check=check,
+        tables=tables,
+        limits=limits or RunLimits(),
+    )
+
+
+def _specs(agent: Agent[Any, Any]) -> dict[str, Spec]:
+    """Every declared tool by name. Raises ToolError for a plain function tool, with the line to write."""
+    specs: dict[str, Spec] = {}
+
+    def visit(leaf: AbstractToolset[Any]) -> None:
+        if isinstance(leaf, Tools):
+            for name, spec in leaf.specs.items():
+                if name in specs:
+                    raise ToolError(f"Agent {agent.name}: two tools are called {name}: rename one.")
+                specs[name] = spec
+        elif isinstance(leaf, FunctionToolset):
+            for name in leaf.tools:
+                raise ToolError(
+                    f"Agent {agent.name}: tool {name} is a plain function, so nobody knows whether it may run twice. "
+                    f"Declare its kind on `tools = Tools[Deps](id='...')`: write `@tools.read` above `{name}` if it "
+                    "only reads, `@tools.transaction` if it writes here, `@tools.effect(...)` if it touches the outside."
+                )
+
+    for toolset in agent.toolsets:
+        toolset.apply(visit)
+    return specs

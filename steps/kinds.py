@@ -1,0 +1,85 @@
+"""What each kind of tool is given and may answer. The first parameter's type is the kind's contract."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
+
+from pydantic import JsonValue
+
+from transactions import ActionId, Run, Tx
+
+D = TypeVar("D")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Kind = Literal["read", "transaction", "effect"]
+ATTEMPT_S = 30.0
+ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Generic[D]):
+    """First parameter of an `effect` and of its verifier.
+
+    `id` is the same at every attempt, replay and recovery: give it to the other side as its idempotency key or as the
+    reference to search for. `attempt` counts from 1, `generation` is for services that can fence, `bound` is what a
+    person approved (empty without an approval).
+    """
+
+    deps: D
+    id: ActionId
+    attempt: int
+    generation: int
+    run: Run
+    bound: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[R]):
+    """It happened, and this is the answer it gave (or would have given). `evidence` is kept for people."""
+
+    result: R
+    evidence: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Proof that it did not happen. Believed only after the attempt's own deadline; then it is sent again."""
+
+    evidence: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """Cannot tell now. Nothing is sent; the question is asked again later."""
+
+    evidence: JsonValue = None
+
+
+class NotSent(Exception):
+    """Raise from an effect when nothing left this process: it is sent again."""
+
+
+class Refused(Exception):
+    """Raise from an effect when the other side said no for good: the model is told, and it is not sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval(Generic[D, P]):
+    """A person has to agree before the call is done. A modifier of transaction and effect.
+
+    by: `role:NAME` or `user:NAME`. binds: what the decision is bound to, as immutable references (an artifact's version
+    and hash); computed when asking and again, in the same transaction as the claim, when doing. Default: the arguments.
+    """
+
+    by: str
+    binds: Callable[Concatenate[Tx[D], P], Awaitable[Mapping[str, Any]]] | None = None
+    expires: timedelta = timedelta(days=7)
+
+    def __post_init__(self) -> None:
+        kind, _, name = self.by.partition(":")
+        if kind not in ("role", "user") or not name:
+            raise ValueError(f'Approval(by={self.by!r}): say by="role:NAME" or by="user:NAME".')
+        if self.expires <= timedelta(0):
+            raise ValueError(f"Approval(expires={self.expires!r}): give a positive time, such as timedelta(days=3).")

@@ -1,0 +1,218 @@
+"""Declare tools by kind. The model sees the parameters after the first; the first one's type is the kind's contract."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints, overload
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai import FunctionToolset, RunContext
+
+from steps.kinds import ATTEMPT_S, ATTEMPTS_MAX, Absent, Action, Approval, Found, Kind, Unsure
+from transactions import Tx
+from transactions.actions import Safety
+
+D = TypeVar("D")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+METADATA_KEY = "surefoot"
+
+Verifier = Callable[Concatenate[Action[D], P], Awaitable[Found[R] | Absent | Unsure]]
+Effect = Callable[Concatenate[Action[D], P], Awaitable[R]]
+Transaction = Callable[Concatenate[Tx[D], P], Awaitable[R]]
+Read = Callable[Concatenate[RunContext[D], P], R]
+
+
+class ToolError(Exception):
+    """A tool is declared wrongly. Raised while declaring, before anything runs; says what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A declared tool: what the toolset wrapper and the relay need to know of it."""
+
+    name: str
+    kind: Kind
+    safety: Safety
+    body: Callable[..., Any]
+    verify: Callable[..., Awaitable[Any]] | None
+    approval: Approval[Any, ...] | None
+    attempt_s: float
+    attempts_max: int
+    result: TypeAdapter[Any]
+    parse: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+    def dump(self, value: object) -> JsonValue:
+        """The result as JSON. Raises pydantic's error when the value is not of the declared type."""
+        return cast(JsonValue, self.result.dump_python(value, mode="json"))
+
+
+class Tools(FunctionToolset[D], Generic[D]):
+    """A pydantic-ai toolset whose tools say what they do to the world. `id` names it in errors."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self.specs: dict[str, Spec] = {}
+
+    def read(self, body: Read[D, P, R]) -> Read[D, P, R]:
+        """Reads, and changes nothing: recorded once, retried freely. A sync body runs in a thread."""
+        self._declare(body, kind="read", safety="transaction", first=RunContext)
+        return body
+
+    @overload
+    def transaction(self, body: Transaction[D, P, R], /) -> Transaction[D, P, R]: ...
+    @overload
+    def transaction(self, *, approval: Approval[D, P]) -> Callable[[Transaction[D, P, R]], Transaction[D, P, R]]: ...
+    def transaction(self, *bodies: Callable[..., Any], approval: Any = None) -> Callable[..., Any]:
+        """Writes in this database: your rows, the ledger, the outbox and the result are one commit."""
+
+        def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+            if not inspect.iscoroutinefunction(body):
+                raise ToolError(f"transaction {_name(body)}: its session is async, so write `async def`.")
+            self._declare(body, kind="transaction", safety="transaction", first=Tx, approval=approval)
+            return body
+
+        return declare(*bodies) if bodies else declare
+
+    @overload
+    def effect(
+        self,
+        *,
+        verify: Verifier[D, P, R],
+        idempotent: bool = False,
+        approval: Approval[D, P] | None = None,
+        attempt_s: float = ATTEMPT_S,
+        attempts_max: int = ATTEMPTS_MAX,
+    ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
+    @overload
+    def effect(
+        self,
+        *,
+        idempotent: bool = False,
+        at_most_once: bool = False,
+        approval: Approval[D, P] | None = None,
+        attempt_s: float = ATTEMPT_S,
+        attempts_max: int = ATTEMPTS_MAX,
+    ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
+    def effect(
+        self,
+        *,
+        verify: Callable[..., Any] | None = None,
+        idempotent: bool = False,
+        at_most_once: bool = False,
+        approval: Any = None,
+        attempt_s: float = ATTEMPT_S,
+        attempts_max: int = ATTEMPTS_MAX,
+    ) -> Callable[..., Any]:
+        """Touches the outside, once. Say how a second send is made harmless:
+
+        `verify=`: it is looked up before it is sent again. `idempotent=True`: the other side honours `action.id` as
+        key. `at_most_once=True`: neither is possible, so an unknown outcome waits for a person.
+        `attempt_s`: seconds after which an attempt is over; nothing of it may reach the other side later.
+        """
+
+        def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+            if verify is None and not idempotent and not at_most_once:
+                raise ToolError(
+                    f"effect {_name(body)}: say how a second send is made harmless: verify=LOOKUP, idempotent=True "
+                    "(the other side honours action.id as key) or at_most_once=True (an unknown outcome asks a person)."
+                )
+            safety: Safety = "verify" if verify is not None else "idempotent" if idempotent else "at_most_once"
+            self._declare(
+                body,
+                kind="effect",
+                safety=safety,
+                first=Action,
+                verify=verify,
+                approval=approval,
+                attempt_s=attempt_s,
+                attempts_max=attempts_max,
+            )
+            return body
+
+        return declare
+
+    def _declare(
+        self,
+        body: Callable[..., Any],
+        *,
+        kind: Kind,
+        safety: Safety,
+        first: type,
+        verify: Callable[..., Any] | None = None,
+        approval: Approval[Any, ...] | None = None,
+        attempt_s: float = ATTEMPT_S,
+        attempts_max: int = ATTEMPTS_MAX,
+    ) -> None:
+        name = _name(body)
+        if attempt_s <= 0 or attempts_max < 1:
+            raise ToolError(f"{kind} {name}: attempt_s must be above 0 and attempts_max at least 1.")
+        hints = get_type_hints(body, include_extras=True)
+        _check_first(body, hints, kind=kind, first=first)
+        if verify is not None:
+            _check_same_parameters(body, verify, name)
+        tool = self.add_function(
+            body if kind == "read" else _schema_only(body, hints),
+            takes_ctx=True,
+            name=name,
+            metadata={METADATA_KEY: {"tool": name, "kind": kind}},
+            sequential=kind == "effect" or approval is not None,
+        )
+        self.specs[name] = Spec(
+            name=name,
+            kind=kind,
+            safety=safety,
+            body=body,
+            verify=verify,
+            approval=approval,
+            attempt_s=attempt_s,
+            attempts_max=attempts_max,
+            result=TypeAdapter(hints.get("return", Any)),
+            parse=lambda arguments: cast(
+                "dict[str, Any]", tool.function_schema.validator.validate_python(dict(arguments))
+            ),
+        )
+
+
+def _name(body: Callable[..., Any]) -> str:
+    return getattr(body, "__name__", repr(body))
+
+
+def _check_first(body: Callable[..., Any], hints: Mapping[str, Any], *, kind: str, first: type) -> None:
+    parameters = list(inspect.signature(body).parameters.values())
+    annotation = hints.get(parameters[0].name) if parameters else None
+    origin = getattr(annotation, "__origin__", annotation)
+    if origin is not first:
+        raise ToolError(
+            f"{kind} {_name(body)}: its first parameter must be annotated {first.__name__}[Deps], and it is "
+            f"{annotation!r}. Write `async def {_name(body)}({first.__name__.lower()}: {first.__name__}[Deps], ...)`."
+        )
+    if any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters[1:]):
+        raise ToolError(
+            f"{kind} {_name(body)}: name every parameter; *args, **kwargs and positional-only ones have no name."
+        )
+
+
+def _check_same_parameters(body: Callable[..., Any], verify: Callable[..., Any], name: str) -> None:
+    mine, its = (list(inspect.signature(f).parameters)[1:] for f in (body, verify))
+    if mine != its:
+        raise ToolError(f"effect {name}: its verifier takes {its} and must take the tool's own parameters {mine}.")
+
+
+def _schema_only(body: Callable[..., Any], hints: Mapping[str, Any]) -> Callable[..., Any]:
+    """A function with the body's name, words and parameters, which is never what runs."""
+    signature = inspect.signature(body)
+    first, *rest = signature.parameters.values()
+
+    async def declared(ctx: RunContext[Any], **_: Any) -> Any:  # noqa: ARG001
+        raise ToolError(f"{_name(body)} changes something: run its agent through Surefoot, which makes that safe.")
+
+    declared.__name__ = _name(body)
+    declared.__doc__ = body.__doc__
+    context = cast(type, RunContext[Any])
+    annotations: dict[str, Any] = {**hints, first.name: context}
+    declared.__annotations__ = annotations
+    parameters = [first.replace(annotation=context), *(p.replace(annotation=hints.get(p.name, Any)) for p in rest)]
+    declared.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    return declared

@@ -1,0 +1,120 @@
+"""Every tool call of a segment passes here, and is exactly one step, opened in call order.
+
+Outcomes cross the step as values, so that a replay takes the same way as the first execution: `value`, `failed` (told
+to the model), `retry` (the model corrects its call), `raised` (the run fails), `defer` (the run waits).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from pydantic import JsonValue
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
+from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+
+from steps.calls import Call, Seat
+from steps.journal import Done
+from steps.tools import METADATA_KEY, Spec
+from transactions import (
+    ActionId,
+)
+from transactions.actions import Request
+
+D = TypeVar("D")
+T = TypeVar("T")
+_log = logging.getLogger("surefoot.tools")
+
+
+class ToolRaised(Exception):
+    """A tool's body raised: the run fails with its words, the same at every replay."""
+
+
+@dataclass
+class DurableToolset(WrapperToolset[D]):
+    """Wraps the agent's assembled toolset for one execution of a segment."""
+
+    seat: Seat
+
+    async def get_tools(self, ctx: RunContext[D]) -> dict[str, ToolsetTool[D]]:
+        """The tools whose kind is known: declared ones, and those that announce themselves as read-only."""
+        tools = await super().get_tools(ctx)
+        kept = {name: tool for name, tool in tools.items() if _is_known(tool)}
+        for name in tools.keys() - kept.keys() - self.seat.withheld:
+            self.seat.withheld.add(name)
+            _log.warning("tool %s is withheld from %s: it does not say it only reads", name, self.seat.agent)
+        return kept
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]) -> Any:
+        declared = (tool.tool_def.metadata or {}).get(METADATA_KEY)
+        if declared is None:
+            return await super().call_tool(name, tool_args, ctx, tool)  # a read-only MCP call is a step of the engine
+        spec = self.seat.specs[declared["tool"]]
+        assert ctx.tool_call_id is not None
+        request = self._request(spec, ctx.tool_call_id)
+        body = self._body(
+            spec, request, tool_args, ctx, lambda: super(DurableToolset, self).call_tool(name, tool_args, ctx, tool)
+        )
+        outcome = cast("dict[str, Any]", await self.seat.journal.step(f"tool:{name}:{request.action_id}", body))
+        return self._answer(outcome, request)
+
+    def _request(self, spec: Spec, call_id: str) -> Request:
+        position, call = self.seat.turns.call(call_id)
+        if "\\u0000" in call.args_as_json_str():
+            raise ModelRetry("An argument contains a NUL character: send it without.")
+        turn = self.seat.turns.number
+        return Request(
+            action_id=ActionId(f"{self.seat.execution.run_id}/{turn}/{position}:{spec.name}"),
+            turn=turn,
+            position=position,
+            call_id=call_id,
+            agent=self.seat.agent,
+            tool=spec.name,
+            kind="effect" if spec.kind == "effect" else "transaction",
+            safety=spec.safety,
+            arguments=cast(JsonValue, call.args_as_dict()),
+            gated=spec.approval is not None,
+            attempts_max=spec.attempts_max,
+            attempt_s=spec.attempt_s,
+        )
+
+    def _body(
+        self,
+        spec: Spec,
+        request: Request,
+        arguments: dict[str, Any],
+        ctx: RunContext[D],
+        read: Callable[[], Awaitable[Any]],
+    ) -> Callable[[], Awaitable[Done]]:
+        call = Call(self.seat, spec, request, arguments, ctx.deps)
+        if spec.kind == "read":
+            return lambda: call.as_value(read)
+        if self.seat.turns.deferred:
+            return call.stand_behind
+        if self.seat.turns.failed is not None:
+            why = f"not done, because the call before it failed: {self.seat.turns.failed}"
+            return lambda: call.refuse(why)
+        return call.transaction if spec.kind == "transaction" else call.effect
+
+    def _answer(self, outcome: dict[str, Any], request: Request) -> Any:
+        if "defer" in outcome:
+            self.seat.turns.deferred = True
+            raise ApprovalRequired(
+                metadata={"kind": outcome["defer"], "action_id": request.action_id, "position": request.position}
+            )
+        if "value" not in outcome and (request.kind == "effect" or request.gated):
+            self.seat.turns.failed = outcome.get("failed") or "it has to be corrected first"
+        if "retry" in outcome:
+            raise ModelRetry(outcome["retry"])
+        if "failed" in outcome:
+            raise ToolFailed(outcome["failed"])
+        if "raised" in outcome:
+            raise ToolRaised(outcome["raised"])
+        return outcome["value"]
+
+
+def _is_known(tool: ToolsetTool[Any]) -> bool:
+    metadata = tool.tool_def.metadata or {}
+    annotations = cast("dict[str, Any]", metadata.get("annotations") or {})
+    return METADATA_KEY in metadata or bool(annotations.get("readOnlyHint"))

@@ -1,0 +1,333 @@
+"""The ledger of actions: intents are fenced, facts are not.
+
+    PREPARED -> IN_FLIGHT -> SUCCEEDED | FAILED | UNKNOWN      UNKNOWN -> SUCCEEDED (found) | PREPARED (proved absent)
+    IN_FLIGHT -> PREPARED (provably not sent)   PREPARED -> CANCELLED | FAILED
+
+Lock order: actions before their run. The right to act on an effect is the claim of its delivery (`Ticket`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import JsonValue
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from transactions import outbox, waits
+from transactions.canonical import canonical_json, request_hash
+from transactions.database import execute, fetch_all, fetch_one
+from transactions.errors import RequestChanged
+from transactions.events import Event, Execution, number, number_fenced, number_open
+from transactions.ids import ActionId, RunId, WorkerId
+from transactions.statements import load
+from transactions.states import ActionState
+
+_ACTIONS = load("actions")
+
+Kind = Literal["transaction", "effect"]
+Safety = Literal["transaction", "idempotent", "verify", "at_most_once"]
+Verdict = Literal["found", "absent", "unsure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call that changes something, as the model asked for it. `arguments` is JSON as recorded in the response."""
+
+    action_id: ActionId
+    turn: int
+    position: int
+    call_id: str
+    agent: str
+    tool: str
+    kind: Kind
+    safety: Safety
+    arguments: JsonValue
+    gated: bool
+    attempts_max: int
+    attempt_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The claim of an effect's delivery: `attempt` of the delivery by `worker_id`. In a segment, with its execution."""
+
+    action_id: ActionId
+    attempt: int
+    worker_id: WorkerId
+    execution: Execution | None = None
+
+
+async def prepare(session: AsyncSession, execution: Execution, request: Request) -> Mapping[str, Any]:
+    """The action's row, made if it is new, and locked. Raises RequestChanged when the same id came with another request."""
+    digest = request_hash(request.arguments)
+    await execute(
+        session,
+        _ACTIONS["insert_if_new"],
+        action_id=request.action_id,
+        tenant=execution.tenant,
+        run_id=execution.run_id,
+        segment=execution.segment,
+        turn=request.turn,
+        position=request.position,
+        call_id=request.call_id,
+        agent=request.agent,
+        tool=request.tool,
+        kind=request.kind,
+        safety=request.safety,
+        request=canonical_json(request.arguments),
+        request_hash=digest,
+        gated=request.gated,
+        attempts_max=request.attempts_max,
+        attempt_s=request.attempt_s,
+    )
+    row = await fetch_one(session, _ACTIONS["lock"], action_id=request.action_id)
+    assert row is not None
+    if row["request_hash"] != digest or row["tool"] != request.tool:
+        raise RequestChanged(
+            f"Action {request.action_id} is recorded with another request ({row['tool']}, {row['request_hash'][:12]}; "
+            f"now {request.tool}, {digest[:12]}). Nothing was sent. Start a new run for the new request."
+        )
+    return row
+
+
+async def get(session: AsyncSession, action_id: ActionId) -> Mapping[str, Any]:
+    """The action's row, `deadline_left_s` by the database's clock, and the source of its first receipt."""
+    row = await fetch_one(session, _ACTIONS["get"], action_id=action_id)
+    assert row is not None, f"action {action_id} is in the ledger"
+    return row
+
+
+async def claim(session: AsyncSession, ticket: Ticket, *, attempt: int) -> Mapping[str, Any] | None:
+    """PREPARED -> IN_FLIGHT under the ticket, as attempt `attempt + 1`. None: not now, or not any more.
+
+    Raises Fenced when the ticket's execution no longer owns the run.
+    """
+    row = await fetch_one(
+        session,
+        _ACTIONS["claim_prepared_with_ticket"],
+        action_id=ticket.action_id,
+        attempt=attempt,
+        worker_id=ticket.worker_id,
+        ticket=ticket.attempt,
+        generation=ticket.execution.generation if ticket.execution else None,
+    )
+    if row is None:
+        return None
+    await execute(
+        session,
+        _ACTIONS["record_attempt"],
+        action_id=ticket.action_id,
+        attempt=row["attempt"],
+        tenant=row["tenant"],
+        generation=row["run_generation"],
+        worker_id=ticket.worker_id,
+        deadline_at=row["attempt_deadline_at"],
+    )
+    event = Event("action.claimed", {"action": ticket.action_id, "attempt": row["attempt"]})
+    if ticket.execution is not None:
+        await number_fenced(session, ticket.execution, event)
+        return row
+    return row if await number_open(session, row["run_id"], event, worker_id=ticket.worker_id) else None
+
+
+async def receive(
+    session: AsyncSession,
+    action_id: ActionId,
+    *,
+    attempt: int,
+    source: Literal["answer", "verification"],
+    result: JsonValue,
+    worker_id: WorkerId,
+) -> None:
+    """Record a receipt, whoever brings it and whenever. The first one settles the action and wakes its run.
+
+    A second receipt, or one against a verdict, is kept with its contradiction.
+    """
+    text = canonical_json(result)
+    moved = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
+    assert moved is not None
+    contradiction = await _contradiction(session, moved, attempt=attempt, source=source)
+    await execute(session, _ACTIONS["succeed_if_unsettled"], action_id=action_id, result=text)
+    await execute(
+        session,
+        _ACTIONS["append_receipt"],
+        action_id=action_id,
+        attempt=attempt,
+        source=source,
+        result=text,
+        contradiction=contradiction,
+        worker_id=worker_id,
+    )
+    await _finish_attempt(session, action_id, attempt, "answered", source)
+    await outbox.close_effect(session, [action_id], state="delivered", detail=source)
+    data: dict[str, JsonValue] = {"action": action_id, "attempt": attempt, "source": source}
+    if contradiction:
+        data["contradiction"] = contradiction
+    await number(session, moved["run_id"], Event("action.succeeded", data), worker_id=worker_id)
+    await _wake(session, moved["run_id"], action_id)
+
+
+async def _contradiction(session: AsyncSession, row: Mapping[str, Any], *, attempt: int, source: str) -> str | None:
+    earlier = await fetch_all(session, _ACTIONS["receipts_of"], action_id=row["action_id"])
+    if any(receipt["attempt"] != attempt for receipt in earlier):
+        return f"attempt {attempt} was answered too: it may have happened twice"
+    if earlier and source == "answer" and any(receipt["source"] == "answer" for receipt in earlier):
+        return f"a second answer to attempt {attempt}"
+    if row["state"] in (ActionState.FAILED, ActionState.CANCELLED):
+        return f"the action was {row['state']}"
+    absent = await fetch_one(
+        session, _ACTIONS["absent_verdicts_of_attempt"], action_id=row["action_id"], attempt=attempt
+    )
+    assert absent is not None
+    if absent["absent"] and source == "answer":
+        return f"attempt {attempt} had been verified as absent"
+    return None
+
+
+async def _finish_attempt(session: AsyncSession, action_id: ActionId, attempt: int, outcome: str, detail: str) -> None:
+    await execute(
+        session, _ACTIONS["finish_attempt"], action_id=action_id, attempt=attempt, outcome=outcome, detail=detail[:2000]
+    )
+
+
+async def _wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
+    """After `number`, which holds the run row's lock."""
+    await waits.settle(session, run_id, action_id, kinds=("delivery", "verification"), outcome="go", reason=None)
+    await waits.wake(session, run_id)
+
+
+async def refuse(session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId) -> bool:
+    """The other side refused, or a limit was reached: FAILED with the reason, and the run goes on."""
+    row = await fetch_one(session, _ACTIONS["fail_if_attempt"], action_id=action_id, attempt=attempt, reason=reason)
+    if row is None:
+        return False
+    await _finish_attempt(session, action_id, attempt, "refused", reason)
+    await outbox.close_effect(session, [action_id], state="dead", detail=reason)
+    await number(
+        session, row["run_id"], Event("action.failed", {"action": action_id, "reason": reason}), worker_id=worker_id
+    )
+    await _wake(session, row["run_id"], action_id)
+    return True
+
+
+async def doubt(session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId) -> bool:
+    """Something was sent and nobody knows the outcome: UNKNOWN, until it is verified."""
+    row = await fetch_one(
+        session, _ACTIONS["unknown_if_in_flight_attempt"], action_id=action_id, attempt=attempt, reason=reason
+    )
+    if row is None:
+        return False
+    await _finish_attempt(session, action_id, attempt, "unknown", reason)
+    await number(
+        session, row["run_id"], Event("action.unknown", {"action": action_id, "reason": reason}), worker_id=worker_id
+    )
+    return True
+
+
+async def not_sent(
+    session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId
+) -> bool:
+    """Nothing left this process: back to PREPARED, to be sent again."""
+    row = await fetch_one(
+        session, _ACTIONS["prepare_again_if_not_sent"], action_id=action_id, attempt=attempt, reason=reason
+    )
+    if row is None:
+        return False
+    await _finish_attempt(session, action_id, attempt, "not_sent", reason)
+    await number(
+        session, row["run_id"], Event("action.not_sent", {"action": action_id, "reason": reason}), worker_id=worker_id
+    )
+    return True
+
+
+async def judge(
+    session: AsyncSession,
+    action_id: ActionId,
+    *,
+    attempt: int,
+    verdict: Verdict,
+    evidence: JsonValue,
+    worker_id: WorkerId,
+) -> int:
+    """Keep a verdict with its evidence. Returns how many there are. What follows from it is the caller's next call."""
+    row = await fetch_one(session, _ACTIONS["count_verification"], action_id=action_id)
+    assert row is not None
+    await execute(
+        session,
+        _ACTIONS["record_verification"],
+        action_id=action_id,
+        attempt=attempt,
+        verdict=verdict,
+        evidence=canonical_json(evidence),
+        worker_id=worker_id,
+    )
+    return int(row["verifications"])
+
+
+async def absent(session: AsyncSession, action_id: ActionId, *, attempt: int, worker_id: WorkerId) -> bool:
+    """Proved absent after the attempt's own deadline: back to PREPARED. False: the deadline is still to come."""
+    row = await fetch_one(
+        session,
+        _ACTIONS["prepare_again_if_absent_after_deadline"],
+        action_id=action_id,
+        attempt=attempt,
+        reason="verified as absent",
+    )
+    if row is None:
+        return False
+    await _finish_attempt(session, action_id, attempt, "unknown", "no answer; verified as absent")
+    await number(
+        session, row["run_id"], Event("action.absent", {"action": action_id, "attempt": attempt}), worker_id=worker_id
+    )
+    return True
+
+
+async def complete_transaction(
+    session: AsyncSession, execution: Execution, action_id: ActionId, *, result: JsonValue
+) -> None:
+    """PREPARED -> SUCCEEDED together with the rows the transaction wrote; its receipt is its own."""
+    text = canonical_json(result)
+    row = await fetch_one(
+        session,
+        _ACTIONS["succeed_transaction_if_prepared"],
+        action_id=action_id,
+        result=text,
+        generation=execution.generation,
+        worker_id=execution.worker_id,
+    )
+    assert row is not None, "the caller read PREPARED in this transaction, under the row's lock"
+    await execute(
+        session,
+        _ACTIONS["append_receipt"],
+        action_id=action_id,
+        attempt=1,
+        source="transaction",
+        result=text,
+        contradiction=None,
+        worker_id=execution.worker_id,
+    )
+
+
+async def lock_prepared(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
+    """Lock the run's PREPARED actions, before the run row is locked."""
+    return await fetch_all(session, _ACTIONS["lock_prepared_of_run"], run_id=run_id)
+
+
+async def cancel(session: AsyncSession, action_ids: Sequence[ActionId], *, reason: str) -> None:
+    """CANCELLED for those still PREPARED; their deliveries are discarded."""
+    rows = await fetch_all(session, _ACTIONS["cancel_if_prepared"], action_ids=list(action_ids), reason=reason)
+    await outbox.close_effect(session, [row["action_id"] for row in rows], state="discarded", detail=reason)
+
+
+async def withdraw(session: AsyncSession, action_id: ActionId, *, reason: str, worker_id: WorkerId) -> None:
+    """Cancel one action that may not be done, number it, and let its run go on."""
+    row = await get(session, action_id)
+    await cancel(session, [action_id], reason=reason)
+    event = Event("action.cancelled", {"action": action_id, "reason": reason})
+    await number(session, row["run_id"], event, worker_id=worker_id)
+    await _wake(session, row["run_id"], action_id)
+
+
+async def unsettled(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
+    """The run's effects that are PREPARED, IN_FLIGHT or UNKNOWN, in the order they were asked for."""
+    return await fetch_all(session, _ACTIONS["unsettled_of_run"], run_id=run_id)

@@ -1,0 +1,172 @@
+"""The door to Postgres: one pool, transactions bound to a tenant, and the difference between "down" and "wrong"."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import CursorResult, TextClause, make_url, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+from transactions.errors import DatabaseUnavailable
+from transactions.failpoints import failpoint
+from transactions.ids import Tenant
+
+Session = AsyncSession
+T = TypeVar("T")
+POSTGRES_MAJOR_MIN = 15
+
+_SCOPE = text("select set_config('role', :role, true), set_config('surefoot.tenant', :tenant, true)")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the pool and of every transaction, in seconds and connections."""
+
+    pool_connections: int = 20
+    connect_s: int = 5
+    pool_wait_s: float = 30
+    # Below the lease: what a frozen worker has locked is free again before anyone takes over its runs.
+    idle_in_transaction_s: float = 10
+    transaction_s: float = 8
+
+    def within(self, lease_s: float) -> "Limits":
+        """The same limits, with transactions that end well before a lease of this length."""
+        if self.idle_in_transaction_s < lease_s:
+            return self
+        return replace(self, idle_in_transaction_s=lease_s * 0.8, transaction_s=lease_s * 0.6)
+
+
+class Database:
+    """Transactions under the application's role. Holds the pool; close it with `close()`."""
+
+    def __init__(self, url: str, limits: Limits | None = None) -> None:
+        self.url = url
+        self.limits = limits or Limits()
+        self._engine = _engine(url, self.limits)
+        self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
+
+    @property
+    def engine(self) -> AsyncEngine:
+        return self._engine
+
+    @asynccontextmanager
+    async def transaction(self, name: str, tenant: Tenant) -> AsyncGenerator[AsyncSession]:
+        """One READ COMMITTED transaction that sees this tenant's rows. Rolled back unless the block ends well.
+
+        `name` names the failpoints around its commit: `{name}.before_commit` and `{name}.after_commit`.
+        """
+        async with self._transaction(name, role="surefoot_app", tenant=tenant) as session:
+            yield session
+
+    @asynccontextmanager
+    async def all_tenants(self, name: str) -> AsyncGenerator[AsyncSession]:
+        """One transaction of a worker's own loops, which serve every tenant."""
+        async with self._transaction(name, role="surefoot_worker", tenant=Tenant("")) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _transaction(self, name: str, *, role: str, tenant: Tenant) -> AsyncGenerator[AsyncSession]:
+        async with self._sessions() as session:
+            async with session.begin():
+                await session.execute(_SCOPE, {"role": role, "tenant": tenant})
+                yield session
+                failpoint(f"{name}.before_commit")
+            failpoint(f"{name}.after_commit")
+
+    async def query(self, tenant: Tenant, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
+        """Rows of one read-only statement with `:name` parameters."""
+        async with self.transaction("query", tenant) as session:
+            await session.execute(text("set transaction read only"))
+            return await fetch_all(session, text(sql), **parameters)
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def _engine(url: str, limits: Limits) -> AsyncEngine:
+    options = f"-c role=surefoot_app -c idle_in_transaction_session_timeout={int(limits.idle_in_transaction_s * 1000)}"
+    return create_async_engine(
+        make_url(url).set(drivername="postgresql+psycopg"),
+        pool_size=limits.pool_connections,
+        max_overflow=0,
+        pool_timeout=limits.pool_wait_s,
+        isolation_level="READ COMMITTED",
+        connect_args={"options": options, "connect_timeout": limits.connect_s, "application_name": "surefoot"},
+    )
+
+
+async def fetch_one(session: AsyncSession, statement: TextClause, **parameters: object) -> Mapping[str, Any] | None:
+    """The only row, or None. More than one row is a defect and raises."""
+    row = (await session.execute(statement, parameters)).mappings().one_or_none()
+    return None if row is None else cast("Mapping[str, Any]", row)
+
+
+async def fetch_all(session: AsyncSession, statement: TextClause, **parameters: object) -> Sequence[Mapping[str, Any]]:
+    """All rows, in the statement's order; none for a statement that returns no rows."""
+    result = cast("CursorResult[Any]", await session.execute(statement, parameters))
+    return cast("Sequence[Mapping[str, Any]]", result.mappings().all() if result.returns_rows else ())
+
+
+async def execute(session: AsyncSession, statement: TextClause, **parameters: object) -> None:
+    """Run a statement whose rows nobody needs."""
+    await session.execute(statement, parameters)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same transaction may succeed later: no connection, a deadlock, a serialization failure."""
+    if isinstance(error, DBAPIError) and isinstance(error.orig, psycopg.Error):
+        return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
+    return isinstance(error, PoolTimeout | psycopg.OperationalError)
+
+
+async def until_committed(body: Callable[[], Awaitable[T]], still_mine: Callable[[], None]) -> T:
+    """Run a transaction again while the database is away. `still_mine` raises once this process lost its right.
+
+    The body must be safe to repeat: a commit whose answer was lost may have happened.
+    """
+    pause_s = 0.05
+    while True:
+        still_mine()
+        try:
+            return await body()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
+        pause_s = min(pause_s * 2, 2.0)
+
+
+def check_server(url: str) -> int:
+    """The server's major version. Raises DatabaseUnavailable with a sentence that says what to do."""
+    shown = make_url(url).render_as_string(hide_password=True)
+    try:
+        with psycopg.connect(_plain(url), connect_timeout=5, autocommit=True) as connection:
+            version = connection.info.server_version
+    except psycopg.Error as error:
+        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DatabaseUnavailable(
+            f"The database {shown} cannot be reached ({why}): start it, correct DATABASE_URL, "
+            "or unset DATABASE_URL to use the embedded one."
+        ) from error
+    if version // 10000 < POSTGRES_MAJOR_MIN:
+        raise DatabaseUnavailable(
+            f"The database {shown} is Postgres {version // 10000}, and Surefoot needs {POSTGRES_MAJOR_MIN} or newer: "
+            "upgrade the server, or set DATABASE_URL to a newer one."
+        )
+    return version // 10000
+
+
+def _plain(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def sync_engine(url: str) -> sqlalchemy.Engine:
+    """An engine for migrations: the login's own role, one connection at a time."""
+    return sqlalchemy.create_engine(make_url(url).set(drivername="postgresql+psycopg"), poolclass=sqlalchemy.NullPool)

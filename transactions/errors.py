@@ -1,0 +1,44 @@
+"""What can go wrong in a transaction. Each message says what to do next."""
+
+
+class SurefootError(Exception):
+    """A problem a person can act on; the message ends with what to do."""
+
+
+class UnknownAgent(SurefootError):
+    """No worker has ever served an agent of this name."""
+
+
+class NotFound(SurefootError):
+    """Nothing of this id is visible to this tenant."""
+
+
+class Conflict(SurefootError):
+    """The request contradicts what is already recorded: a key with another input, a decision after the decision."""
+
+
+class Forbidden(SurefootError):
+    """This person may not do that."""
+
+
+class InvalidInput(SurefootError):
+    """The request itself is wrong; nothing was changed."""
+
+
+class RequestChanged(SurefootError):
+    """The same action id came with another request. Never sent; the run fails."""
+
+
+class TransactionTooLong(SurefootError):
+    """A transaction body outlasted its limit and was rolled back."""
+
+
+class DatabaseUnavailable(SurefootError):
+    """The database cannot be reached, or is not one Surefoot can use."""
+
+
+class Fenced(BaseException):
+    """This execution no longer owns its run. A BaseException, so that no engine records it as a result.
+
+    Whoever meets it logs it and ends the worker: another one has taken over, and everything recorded is kept.
+    """

@@ -1,0 +1,37 @@
+"""Named points at which a process can be made to die, for crash tests and the demo.
+
+Unarmed, a passage costs one dictionary lookup. Armed through the environment:
+
+    SUREFOOT_FAILPOINT=effect.after_send:2     SIGKILL to this process at the second passage of that point
+    SUREFOOT_FAILPOINT=*:7                     ... at the seventh passage of any point
+    SUREFOOT_FAILPOINT_LOG=FILE                append "pid point" before dying
+
+The count lives in the environment itself, so no module keeps state and a fresh process starts fresh.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+ARMED = "SUREFOOT_FAILPOINT"
+LOG = "SUREFOOT_FAILPOINT_LOG"
+
+
+def failpoint(name: str) -> None:
+    """Pass the point `name` (`noun.moment`); dies here if it is armed for this passage."""
+    armed = os.environ.get(ARMED)
+    if armed is None:
+        return
+    pattern, _, passages = armed.partition(":")
+    if pattern not in ("*", name):
+        return
+    left = int(passages or "1") - 1
+    if left > 0:
+        os.environ[ARMED] = f"{pattern}:{left}"
+        return
+    if log := os.environ.get(LOG):
+        with Path(log).open("a") as file:
+            file.write(f"{os.getpid()} {name}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    os.kill(os.getpid(), signal.SIGKILL)

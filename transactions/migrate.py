@@ -1,0 +1,130 @@
+"""Bring a database up to date: the engine's schema, ours, the roles, and what agents declare as their tables."""
+
+import logging
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import Protocol
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from transactions.database import check_server, sync_engine
+from transactions.errors import DatabaseUnavailable
+from transactions.statements import run_script
+
+_log = logging.getLogger("surefoot.migrate")
+_LOCK = 7_301_995_120  # an arbitrary number of ours: one migration at a time in a database
+
+
+class Tables(Protocol):
+    """A SQLAlchemy `MetaData`, as an agent hands it in."""
+
+    def create_all(self, bind: Connection, /) -> None: ...
+
+
+def migrate(url: str, *, engine_schema: Callable[[str], None], tables: Sequence[Tables | str] = ()) -> None:
+    """Create or upgrade everything. `engine_schema(url)` makes the engine's own schema; `tables`: MetaData or DDL text.
+
+    Safe to run again and from several processes at once. Raises DatabaseUnavailable.
+    """
+    check_server(url)
+    engine = sync_engine(url)
+    try:
+        with engine.connect() as lock:
+            lock.execute(text("select pg_advisory_lock(:lock)"), {"lock": _LOCK})
+            lock.commit()
+            engine_schema(url)
+            with engine.begin() as connection:
+                connection.execute(text("create schema if not exists surefoot"))
+            with engine.begin() as connection:
+                command.upgrade(_config(connection), "head")
+            with engine.begin() as connection:
+                _refuse_pickle(connection)
+                for declared in tables:
+                    _create(connection, declared)
+                _grant_user_schemas(connection)
+            lock.execute(text("select pg_advisory_unlock(:lock)"), {"lock": _LOCK})
+            lock.commit()
+    finally:
+        engine.dispose()
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(files("transactions").joinpath("migrations")))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _create(connection: Connection, declared: Tables | str) -> None:
+    if isinstance(declared, str):
+        run_script(connection, declared)
+    else:
+        declared.create_all(connection)
+
+
+_PICKLE_TABLES = (
+    "workflow_status",
+    "operation_outputs",
+    "notifications",
+    "workflow_events",
+    "workflow_events_history",
+    "streams",
+)
+
+
+def _refuse_pickle(connection: Connection) -> None:
+    """The engine reads what a row's `serialization` says, whatever it is configured with: so no row may say pickle."""
+    for table in _PICKLE_TABLES:
+        connection.execute(text(f"alter table dbos.{table} drop constraint if exists surefoot_no_pickle"))
+        connection.execute(
+            text(
+                f"alter table dbos.{table} add constraint surefoot_no_pickle check (serialization is distinct from 'py_pickle')"
+            )
+        )
+
+
+_GRANT_USER_SCHEMAS = """
+do $$
+declare s text;
+begin
+    for s in select nspname from pg_namespace
+             where nspname !~ '^pg_' and nspname not in ('information_schema', 'dbos', 'surefoot')
+               and has_schema_privilege(nspname, 'usage') loop
+        begin
+            execute format('grant usage on schema %I to surefoot_app', s);
+            execute format('grant select, insert, update, delete on all tables in schema %I to surefoot_app', s);
+            execute format('grant usage, select on all sequences in schema %I to surefoot_app', s);
+        exception when insufficient_privilege then
+            raise notice 'schema % is not granted to surefoot_app: its owner has to do it', s;
+        end;
+    end loop;
+end $$
+"""
+
+
+def _grant_user_schemas(connection: Connection) -> None:
+    """Business tables stay the login's; the role that tools run under may read and write them."""
+    run_script(connection, _GRANT_USER_SCHEMAS)
+
+
+def pending(url: str) -> bool:
+    """Whether `migrate` has something to do. Raises DatabaseUnavailable."""
+    check_server(url)
+    engine = sync_engine(url)
+    try:
+        with engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"version_table_schema": "surefoot"})
+            head = ScriptDirectory.from_config(_config()).get_current_head()
+            return context.get_current_revision() != head
+    finally:
+        engine.dispose()
+
+
+def require_current(url: str) -> None:
+    """Raises DatabaseUnavailable with the command to run unless the schema is current."""
+    if pending(url):
+        raise DatabaseUnavailable("The database schema is missing or old: run `surefoot migrate`, then start again.")

@@ -1,0 +1,223 @@
+"""Entries still to be forwarded, their deliveries, and the inbox of those who take them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import JsonValue
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from transactions.canonical import canonical_json
+from transactions.database import execute, fetch_all, fetch_one
+from transactions.errors import InvalidInput
+from transactions.ids import ActionId, EntryId, RunId, Tenant, WorkerId
+from transactions.statements import load
+
+_OUTBOX = load("outbox")
+
+EFFECT = "effect"
+DELIVERY_ATTEMPTS_MAX = 20
+PAYLOAD_BYTES_MAX = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One entry claimed for one consumer: `attempt` counts from 1 and is what an acknowledgement must name."""
+
+    entry_id: EntryId
+    consumer: str
+    attempt: int
+    attempts_max: int
+    worker_id: WorkerId
+    tenant: Tenant
+    run_id: RunId | None
+    action_id: ActionId | None
+    topic: str
+    payload: JsonValue
+    created_at: datetime
+
+
+async def put(
+    session: AsyncSession,
+    *,
+    entry_id: EntryId,
+    tenant: Tenant,
+    run_id: RunId | None,
+    action_id: ActionId | None,
+    topic: str,
+    payload: JsonValue,
+    consumers: Sequence[str],
+    key: str | None = None,
+    parked: bool = False,
+    attempts_max: int = DELIVERY_ATTEMPTS_MAX,
+) -> bool:
+    """Write an entry and one delivery for each consumer, in the caller's transaction. False: it was there already.
+
+    Entries of one `key` are numbered here, and delivered to each consumer in that order.
+    """
+    text = canonical_json(payload)
+    if len(text.encode()) > PAYLOAD_BYTES_MAX:
+        raise InvalidInput(
+            f"The payload for {topic} is over {PAYLOAD_BYTES_MAX} bytes: save an artifact and send its reference."
+        )
+    key_seq = None
+    if key is not None:
+        row = await fetch_one(session, _OUTBOX["next_of_key"], tenant=tenant, topic=topic, key=key)
+        assert row is not None
+        key_seq = row["last_seq"]
+    inserted = await fetch_one(
+        session,
+        _OUTBOX["insert_entry"],
+        entry_id=entry_id,
+        tenant=tenant,
+        run_id=run_id,
+        action_id=action_id,
+        topic=topic,
+        key=key,
+        key_seq=key_seq,
+        payload=text,
+    )
+    if inserted is None:
+        return False
+    for consumer in consumers:
+        await execute(
+            session,
+            _OUTBOX["insert_delivery"],
+            entry_id=entry_id,
+            consumer=consumer,
+            tenant=tenant,
+            state="parked" if parked else "pending",
+            attempts_max=attempts_max,
+        )
+    return True
+
+
+async def claim_due(
+    session: AsyncSession, *, consumers: Sequence[str], worker_id: WorkerId, lease_s: float, limit: int
+) -> list[Delivery]:
+    """Claim deliveries that are due, or whose claimant is gone, passing over those that others hold."""
+    rows = await fetch_all(
+        session,
+        _OUTBOX["claim_due_with_skip_locked"],
+        consumers=list(consumers),
+        worker_id=worker_id,
+        lease_s=lease_s,
+        limit=limit,
+    )
+    return [_delivery(row, worker_id) for row in rows]
+
+
+def _delivery(row: Mapping[str, Any], worker_id: WorkerId) -> Delivery:
+    return Delivery(
+        entry_id=row["entry_id"],
+        consumer=row["consumer"],
+        attempt=row["attempt"],
+        attempts_max=row["attempts_max"],
+        worker_id=worker_id,
+        tenant=row["tenant"],
+        run_id=row["run_id"],
+        action_id=row["action_id"],
+        topic=row["topic"],
+        payload=row["payload"],
+        created_at=row["created_at"],
+    )
+
+
+async def take_effect(session: AsyncSession, action_id: ActionId, *, worker_id: WorkerId, lease_s: float) -> int | None:
+    """Claim the delivery of one effect if nobody alive holds it. The attempt to name from now on, or None."""
+    row = await fetch_one(
+        session, _OUTBOX["take_if_free"], entry_id=action_id, consumer=EFFECT, worker_id=worker_id, lease_s=lease_s
+    )
+    return None if row is None else int(row["attempt"])
+
+
+async def give_back_effect(
+    session: AsyncSession, action_id: ActionId, *, attempt: int, worker_id: WorkerId, pause_s: float, detail: str
+) -> None:
+    """Return an effect's delivery to the schedule, due again after `pause_s`."""
+    await execute(
+        session,
+        _OUTBOX["back_off_attempt"],
+        entry_id=action_id,
+        consumer=EFFECT,
+        attempt=attempt,
+        worker_id=worker_id,
+        pause_s=pause_s,
+        detail=detail[:2000],
+    )
+
+
+async def renew(
+    session: AsyncSession, entry_id: str, consumer: str, *, attempt: int, worker_id: WorkerId, lease_s: float
+) -> bool:
+    """Keep a claim for another `lease_s`. False: it is no longer ours."""
+    row = await fetch_one(
+        session,
+        _OUTBOX["renew_if_mine"],
+        entry_id=entry_id,
+        consumer=consumer,
+        attempt=attempt,
+        worker_id=worker_id,
+        lease_s=lease_s,
+    )
+    return row is not None
+
+
+async def acknowledge(
+    session: AsyncSession, delivery: Delivery, *, receipt: JsonValue, detail: str | None = None
+) -> bool:
+    """DELIVERED with the consumer's receipt. False: this attempt no longer holds the claim."""
+    return await _settle_attempt(
+        session, "acknowledge_attempt", delivery, receipt=canonical_json(receipt), detail=detail
+    )
+
+
+async def back_off(session: AsyncSession, delivery: Delivery, *, pause_s: float, detail: str) -> bool:
+    """Give the claim back, due again after `pause_s`."""
+    return await _settle_attempt(session, "back_off_attempt", delivery, pause_s=pause_s, detail=detail[:2000])
+
+
+async def bury(session: AsyncSession, delivery: Delivery, *, detail: str) -> bool:
+    """DEAD: no further attempt until a person asks for one."""
+    return await _settle_attempt(session, "bury_attempt", delivery, detail=detail[:2000])
+
+
+async def _settle_attempt(session: AsyncSession, statement: str, delivery: Delivery, **parameters: object) -> bool:
+    row = await fetch_one(
+        session,
+        _OUTBOX[statement],
+        entry_id=delivery.entry_id,
+        consumer=delivery.consumer,
+        worker_id=delivery.worker_id,
+        attempt=delivery.attempt,
+        **parameters,
+    )
+    return row is not None
+
+
+async def close_effect(
+    session: AsyncSession,
+    action_ids: Sequence[ActionId],
+    *,
+    state: Literal["delivered", "dead", "discarded"],
+    detail: str,
+) -> None:
+    """Close the deliveries of actions that have settled, in the same commit."""
+    if action_ids:
+        await execute(
+            session, _OUTBOX["close_of_action"], action_ids=list(action_ids), state=state, detail=detail[:2000]
+        )
+
+
+async def take_into_inbox(session: AsyncSession, delivery: Delivery, *, result: JsonValue = None) -> bool:
+    """Say that this consumer has taken the entry, in the transaction of its effect. False: it had taken it before."""
+    row = await fetch_one(
+        session,
+        _OUTBOX["take_into_inbox"],
+        consumer=delivery.consumer,
+        entry_id=delivery.entry_id,
+        tenant=delivery.tenant,
+        result=canonical_json(result),
+    )
+    return row is not None

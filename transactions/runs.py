@@ -1,0 +1,105 @@
+"""A run: start it, look at it, cancel it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+from pydantic import JsonValue
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from transactions import actions, approvals, segments, waits
+from transactions.canonical import canonical_json
+from transactions.database import execute, fetch_all, fetch_one
+from transactions.errors import Conflict, InvalidInput, NotFound, UnknownAgent
+from transactions.events import Event, number
+from transactions.ids import RunId, Tenant
+from transactions.statements import load
+from transactions.states import RunState
+
+_RUNS = load("runs")
+_KEY_CHARACTERS_MAX = 255
+_INPUT_BYTES_MAX = 1024 * 1024
+
+
+async def start(
+    session: AsyncSession, *, agent: str, input: JsonValue, key: str | None, tenant: Tenant, principal: str
+) -> RunId:
+    """Start a run in the caller's transaction. The same key and input is the same run.
+
+    Raises Conflict (the key came with another input), UnknownAgent, InvalidInput.
+    """
+    text = canonical_json(input)
+    if len(text.encode()) > _INPUT_BYTES_MAX:
+        raise InvalidInput(
+            f"The input is over {_INPUT_BYTES_MAX} bytes: send a reference (a path, an artifact) instead."
+        )
+    if "\\u0000" in text:
+        raise InvalidInput("The input contains a NUL character, which Postgres cannot store: remove it.")
+    if key is not None and not 1 <= len(key) <= _KEY_CHARACTERS_MAX:
+        raise InvalidInput(f"An idempotency key has 1 to {_KEY_CHARACTERS_MAX} characters: send a shorter one.")
+    try:
+        row = await fetch_one(
+            session, _RUNS["start"], agent=agent, input=text, key=key, tenant=tenant, principal=principal
+        )
+    except DBAPIError as error:
+        raise _start_error(error) from error
+    assert row is not None
+    return RunId(row["run_id"])
+
+
+def _start_error(error: DBAPIError) -> Exception:
+    if isinstance(error.orig, psycopg.Error):
+        message = (error.orig.diag.message_primary or str(error.orig)).strip()
+        known = {"SF001": Conflict, "SF002": UnknownAgent}.get(error.orig.sqlstate or "")
+        if known is not None:
+            return known(message[0].upper() + message[1:])
+    return error
+
+
+async def status(session: AsyncSession, run_id: RunId) -> Mapping[str, Any]:
+    """The run's row of `surefoot.run_status`. Raises NotFound."""
+    row = await fetch_one(session, _RUNS["get"], run_id=run_id)
+    if row is None:
+        raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
+    return row
+
+
+async def identity(session: AsyncSession, run_id: RunId) -> Mapping[str, Any]:
+    """`run_id`, `tenant`, `agent`, `input`, `principal`, `state`: what deps are made from. Raises NotFound."""
+    row = await fetch_one(session, _RUNS["identity"], run_id=run_id)
+    if row is None:
+        raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
+    return row
+
+
+async def page(session: AsyncSession, *, state: RunState | None, limit: int) -> Sequence[Mapping[str, Any]]:
+    """The newest runs first, at most `limit`."""
+    return await fetch_all(session, _RUNS["page"], state=state, limit=limit)
+
+
+async def timeline(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
+    """The rows of `surefoot.run_timeline`, in order."""
+    return await fetch_all(session, _RUNS["timeline"], run_id=run_id)
+
+
+async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) -> None:
+    """Cancel a queued, waiting or held run: what was not sent never will be. Raises NotFound, Conflict."""
+    prepared = await actions.lock_prepared(session, run_id)
+    run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
+    if run is None:
+        raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
+    state = RunState(run["state"])
+    if state is RunState.CANCELLED:
+        return
+    if state not in (RunState.QUEUED, RunState.WAITING, RunState.HELD):
+        next_step = "it is over" if state.ended else "wait until it waits or ends, then look again"
+        raise Conflict(f"Run {run_id} is {state} and cannot be cancelled: {next_step}.")
+    await actions.cancel(session, [row["action_id"] for row in prepared], reason=f"run cancelled by {by}")
+    await approvals.void(session, [row["action_id"] for row in prepared], reason=f"run cancelled by {by}")
+    await waits.deny_open(session, run_id, reason="the run was cancelled")
+    await segments.settle(session, run_id, run["segment"], outcome="cancelled")
+    await execute(
+        session, _RUNS["stop_if_open"], run_id=run_id, state=RunState.CANCELLED, ended=True, reason=f"{by}: {reason}"
+    )
+    await number(session, run_id, Event("run.cancelled", {"by": by, "reason": reason}))

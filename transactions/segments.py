@@ -1,0 +1,232 @@
+"""A segment of a run: begin it under a new generation, end it, and give up one that the engine has lost."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from pydantic import JsonValue
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from transactions import messages, waits
+from transactions.canonical import canonical_json
+from transactions.database import execute, fetch_all, fetch_one
+from transactions.events import Event, Execution, number, number_fenced
+from transactions.ids import RunId, Tenant, WorkerId
+from transactions.statements import load
+from transactions.states import RunState
+from transactions.waits import Wait
+
+_RUNS = load("runs")
+_SEGMENTS = load("segments")
+_STEPS = load("steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What an execution of a segment starts from. `frozen` was fixed by the segment's first execution."""
+
+    execution: Execution
+    agent: str
+    input: JsonValue
+    principal: str
+    frozen: Mapping[str, Any]
+    history: list[JsonValue]
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a segment ends. `state` completed, failed, waiting, held, or queued (the run goes on in the next segment)."""
+
+    state: Literal[RunState.COMPLETED, RunState.FAILED, RunState.WAITING, RunState.HELD, RunState.QUEUED]
+    turns: int
+    usage: JsonValue
+    output: JsonValue = None
+    reason: str | None = None
+    waits: Sequence[Wait] = ()
+
+
+async def begin(
+    session: AsyncSession,
+    *,
+    run_id: RunId,
+    n: int,
+    worker_id: WorkerId,
+    versions: Mapping[str, str],
+    stalls_max: int,
+    turns_max: Mapping[str, int],
+) -> Begun | None:
+    """Take a new generation of the run's current segment. None: there is nothing for this execution to do."""
+    run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
+    segment = await fetch_one(session, _SEGMENTS["lock"], run_id=run_id, n=n)
+    if run is None or segment is None or segment["state"] != "open" or run["segment"] != n:
+        return None
+    if run["state"] not in (RunState.QUEUED, RunState.RUNNING):
+        return None
+    owned = await fetch_one(session, _SEGMENTS["owned_by_executor"], workflow_id=f"{run_id}:{n}", worker_id=worker_id)
+    if owned is None:
+        return None
+    steps_seen = await _steps_recorded(session, run_id)
+    went_on = steps_seen > run["steps_seen"]
+    stalls = 0 if went_on else run["stalls"] + (1 if segment["executions"] else 0)
+    refusal = _refusal(run, versions, stalls=stalls, stalls_max=stalls_max)
+    if refusal is not None:
+        await hold(session, run_id, n, reason=refusal)
+        return None
+    frozen = cast("Mapping[str, Any]", segment["frozen"] or await _freeze(session, run, turns_max=turns_max[run["agent"]]))
+    await execute(session, _SEGMENTS["freeze"], run_id=run_id, n=n, frozen=json.dumps(frozen))
+    begun = await fetch_one(
+        session,
+        _RUNS["begin_if_queued_or_running"],
+        run_id=run_id,
+        segment=n,
+        stalls=stalls,
+        steps_seen=steps_seen,
+        agent_version=versions[run["agent"]],
+    )
+    assert begun is not None, "the lock is held and the state was read under it"
+    execution = Execution(run_id, Tenant(run["tenant"]), n, begun["generation"], worker_id)
+    history = await messages.before(session, run_id, cut=frozen["cut"])
+    stored = await messages.count(session, run_id) - frozen["cut"]
+    await number_fenced(
+        session, execution, Event("segment.began", {"segment": n, "execution": segment["executions"] + 1})
+    )
+    return Begun(execution, run["agent"], run["input"], run["principal"], frozen, history, stored)
+
+
+async def _steps_recorded(session: AsyncSession, run_id: RunId) -> int:
+    row = await fetch_one(session, _STEPS["count"], run_id=run_id)
+    assert row is not None
+    return int(row["recorded"])
+
+
+def _refusal(run: Mapping[str, Any], versions: Mapping[str, str], *, stalls: int, stalls_max: int) -> str | None:
+    if run["agent"] not in versions:
+        return f"this worker does not serve agent {run['agent']}: start one that does, then release the run"
+    if stalls >= stalls_max:
+        return f"died {stalls} times in a row without a new step: look at the worker's log, fix the cause, then release the run"
+    return None
+
+
+async def _freeze(session: AsyncSession, run: Mapping[str, Any], *, turns_max: int) -> dict[str, JsonValue]:
+    """Everything that shapes the sequence of steps, so that a replay sees what the first execution saw."""
+    run_id = RunId(run["run_id"])
+    answers: dict[str, JsonValue] = {}
+    for wait in await waits.of_segment(session, run_id, run["segment"] - 1):
+        answers[wait["call_id"]] = {"go": wait["outcome"] == "go", "reason": wait["reason"]}
+    return {
+        "cut": await messages.count(session, run_id),
+        "answers": answers,
+        "turn_base": run["turns"],
+        "usage": run["usage"],
+        "turns_max": turns_max,
+    }
+
+
+async def hold(session: AsyncSession, run_id: RunId, n: int, *, reason: str) -> None:
+    """Put the run aside with the reason; its segment is settled. The caller holds the run row's lock."""
+    await settle(session, run_id, n, outcome="held")
+    await execute(session, _RUNS["stop_if_open"], run_id=run_id, state=RunState.HELD, ended=False, reason=reason)
+    await number(session, run_id, Event("run.held", {"reason": reason}))
+
+
+async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bool:
+    """The commit that ends a segment. True when it also enqueued the next one. Raises Fenced.
+
+    `number_fenced` comes first here: it takes the run row's lock before anything is counted.
+    """
+    run_id, n = execution.run_id, execution.segment
+    data: dict[str, JsonValue] = {"segment": n}
+    if ending.reason:
+        data["reason"] = ending.reason
+    await number_fenced(session, execution, Event(f"run.{ending.state}", data))
+    for wait in ending.waits:
+        await waits.insert(
+            session, run_id=run_id, segment=n, tenant=execution.tenant, wait=await _seen_now(session, wait)
+        )
+    await _deny_behind_denied(session, run_id, n)
+    await settle(session, run_id, n, outcome=ending.state)
+    going_on = ending.state is RunState.QUEUED
+    state = RunState.WAITING if going_on else ending.state
+    updated = await fetch_one(
+        session,
+        _RUNS["end_if_running"],
+        run_id=run_id,
+        segment=n,
+        generation=execution.generation,
+        state=state,
+        reason=ending.reason,
+        output=None if ending.output is None else canonical_json(ending.output),
+        usage=canonical_json(ending.usage),
+        turns=ending.turns,
+        ended=state.ended,
+    )
+    assert updated is not None, "number_fenced holds the row"
+    return await waits.wake(session, run_id) if state is RunState.WAITING else False
+
+
+async def record_turn(session: AsyncSession, execution: Execution, *, turns: int, usage: JsonValue) -> None:
+    """Count the turn and its usage, so that a run that stops anywhere has counted them. Before `number_fenced`."""
+    await execute(
+        session,
+        _RUNS["record_turn_of_generation"],
+        run_id=execution.run_id,
+        generation=execution.generation,
+        turns=turns,
+        usage=canonical_json(usage),
+    )
+
+
+async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
+    """The wait as it is at this commit: what settled while the segment ended is settled from the start."""
+    if wait.kind == "approval":
+        row = await fetch_one(session, load("approvals")["of_action"], action_id=wait.action_id)
+        assert row is not None, "a gated call asks for its approval before it defers"
+        if row["state"] == "approved":
+            return Wait(wait.kind, wait.action_id, wait.call_id, wait.position, "go")
+        if row["state"] != "pending":
+            reason = row["reason"] or f"the approval is {row['state']}"
+            return Wait(wait.kind, wait.action_id, wait.call_id, wait.position, "denied", reason)
+    if wait.kind in ("delivery", "verification"):
+        row = await fetch_one(session, load("actions")["get"], action_id=wait.action_id)
+        assert row is not None
+        if row["settled_at"] is not None:
+            return Wait(wait.kind, wait.action_id, wait.call_id, wait.position, "go")
+    return wait
+
+
+async def _deny_behind_denied(session: AsyncSession, run_id: RunId, n: int) -> None:
+    denied = next((w for w in await waits.of_segment(session, run_id, n) if w["outcome"] == "denied"), None)
+    if denied is not None:
+        reason = f"the call before it was refused: {denied['reason']}"
+        await waits.deny_after(session, run_id, segment=n, position=denied["position"], reason=reason)
+
+
+async def settle(session: AsyncSession, run_id: RunId, n: int, *, outcome: str) -> None:
+    """Mark the segment settled; a settled one stays as it is."""
+    await execute(session, _SEGMENTS["settle"], run_id=run_id, n=n, outcome=outcome)
+
+
+async def lost(session: AsyncSession, *, version: str, limit: int) -> Sequence[Mapping[str, Any]]:
+    """Current segments that the engine will never execute again: terminal, gone, or of a version nobody runs."""
+    return await fetch_all(session, _SEGMENTS["lost"], version=version, limit=limit)
+
+
+async def restart_lost(session: AsyncSession, *, run_id: RunId, n: int, why: str, stalls_max: int) -> bool:
+    """Give up a lost segment and go on in the next one from the run's own record. True when it was still current."""
+    run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
+    if run is None or run["segment"] != n or run["state"] not in (RunState.QUEUED, RunState.RUNNING):
+        return False
+    stalls = run["stalls"] + 1
+    if stalls >= stalls_max:
+        await hold(
+            session, run_id, n, reason=f"the engine lost its segment {stalls} times in a row ({why}): see the log"
+        )
+        return True
+    await settle(session, run_id, n, outcome="lost")
+    raised = await fetch_one(session, _RUNS["raise_segment_after_loss"], run_id=run_id, segment=n, stalls=stalls)
+    assert raised is not None, "the lock is held and the state was read under it"
+    await number(session, run_id, Event("segment.lost", {"segment": n, "why": why}))
+    await waits.enqueue_next(session, run_id, n=raised["segment"], tenant=raised["tenant"])
+    return True

@@ -1,0 +1,101 @@
+-- name: insert_if_new
+insert into surefoot.actions (action_id, tenant, run_id, segment, turn, position, call_id, agent, tool, kind, safety,
+                              request, request_hash, gated, attempts_max, attempt_s)
+values (:action_id, :tenant, :run_id, :segment, :turn, :position, :call_id, :agent, :tool, :kind, :safety,
+        cast(:request as jsonb), :request_hash, :gated, :attempts_max, :attempt_s)
+on conflict (action_id) do nothing
+returning action_id
+
+-- name: get
+select a.*, extract(epoch from a.attempt_deadline_at - clock_timestamp()) as deadline_left_s,
+       (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source
+  from surefoot.actions a where a.action_id = :action_id
+
+-- name: lock
+select a.*, (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source
+  from surefoot.actions a where a.action_id = :action_id for no key update of a
+
+-- name: lock_prepared_of_run
+select action_id, turn, position, segment, state from surefoot.actions
+ where run_id = :run_id and state = 'PREPARED' order by action_id for no key update
+
+-- name: claim_prepared_with_ticket
+update surefoot.actions a
+   set state = 'IN_FLIGHT', attempt = a.attempt + 1, claim_generation = r.generation, claim_worker = :worker_id,
+       attempt_deadline_at = clock_timestamp() + make_interval(secs => a.attempt_s), reason = null, updated_at = clock_timestamp()
+  from surefoot.runs r
+ where a.action_id = :action_id and a.state = 'PREPARED' and a.attempt = :attempt and a.attempt < a.attempts_max
+   and r.run_id = a.run_id and (cast(:generation as bigint) is null or r.generation = :generation)
+   and exists (select 1 from surefoot.outbox_deliveries d
+                where d.entry_id = a.action_id and d.consumer = 'effect' and d.state = 'claimed'
+                  and d.worker_id = :worker_id and d.attempt = :ticket and d.lease_until > clock_timestamp())
+returning a.*, r.generation as run_generation
+
+-- name: record_attempt
+insert into surefoot.attempts (action_id, attempt, tenant, generation, worker_id, deadline_at)
+values (:action_id, :attempt, :tenant, :generation, :worker_id, :deadline_at)
+
+-- name: finish_attempt
+update surefoot.attempts set outcome = :outcome, detail = :detail, finished_at = clock_timestamp()
+ where action_id = :action_id and attempt = :attempt and outcome is null
+
+-- name: succeed_if_unsettled
+update surefoot.actions set state = 'SUCCEEDED', result = cast(:result as jsonb), reason = null,
+       settled_at = clock_timestamp(), updated_at = clock_timestamp()
+ where action_id = :action_id and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN')
+returning run_id
+
+-- name: succeed_transaction_if_prepared
+update surefoot.actions set state = 'SUCCEEDED', result = cast(:result as jsonb), claim_generation = :generation, claim_worker = :worker_id,
+       settled_at = clock_timestamp(), updated_at = clock_timestamp()
+ where action_id = :action_id and state = 'PREPARED'
+returning run_id
+
+-- name: fail_if_attempt
+update surefoot.actions set state = 'FAILED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
+ where action_id = :action_id and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN') and attempt = :attempt
+returning run_id
+
+-- name: unknown_if_in_flight_attempt
+update surefoot.actions set state = 'UNKNOWN', reason = :reason, updated_at = clock_timestamp()
+ where action_id = :action_id and state = 'IN_FLIGHT' and attempt = :attempt
+returning run_id
+
+-- name: prepare_again_if_not_sent
+update surefoot.actions set state = 'PREPARED', reason = :reason, updated_at = clock_timestamp()
+ where action_id = :action_id and state = 'IN_FLIGHT' and attempt = :attempt
+returning run_id
+
+-- name: prepare_again_if_absent_after_deadline
+update surefoot.actions set state = 'PREPARED', reason = :reason, updated_at = clock_timestamp()
+ where action_id = :action_id and state in ('IN_FLIGHT', 'UNKNOWN') and attempt = :attempt
+   and attempt_deadline_at < clock_timestamp()
+returning run_id
+
+-- name: cancel_if_prepared
+update surefoot.actions set state = 'CANCELLED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
+ where action_id = any(:action_ids) and state = 'PREPARED'
+returning action_id
+
+-- name: record_verification
+insert into surefoot.verifications (action_id, n, tenant, attempt, verdict, evidence, generation, worker_id)
+select a.action_id, a.verifications, a.tenant, :attempt, :verdict, cast(:evidence as jsonb), r.generation, :worker_id
+  from surefoot.actions a join surefoot.runs r using (run_id) where a.action_id = :action_id
+
+-- name: count_verification
+update surefoot.actions set verifications = verifications + 1, updated_at = clock_timestamp()
+ where action_id = :action_id returning verifications, tenant, run_id
+
+-- name: append_receipt
+insert into surefoot.receipts (action_id, attempt, tenant, source, result, contradiction, generation, worker_id)
+select a.action_id, :attempt, a.tenant, :source, cast(:result as jsonb), cast(:contradiction as text), r.generation, :worker_id
+  from surefoot.actions a join surefoot.runs r using (run_id) where a.action_id = :action_id
+
+-- name: receipts_of
+select receipt_id, attempt, source from surefoot.receipts where action_id = :action_id order by receipt_id
+
+-- name: absent_verdicts_of_attempt
+select count(*) as absent from surefoot.verifications where action_id = :action_id and attempt = :attempt and verdict = 'absent'
+
+-- name: unsettled_of_run
+select action_id, state from surefoot.actions where run_id = :run_id and kind = 'effect' and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN') order by turn, position

@@ -1,0 +1,80 @@
+-- name: next_of_key
+insert into surefoot.outbox_keys (tenant, topic, key, last_seq) values (:tenant, :topic, :key, 1)
+on conflict (tenant, topic, key) do update set last_seq = outbox_keys.last_seq + 1
+returning last_seq
+
+-- name: insert_entry
+insert into surefoot.outbox_entries (entry_id, tenant, run_id, action_id, topic, key, key_seq, payload)
+values (:entry_id, :tenant, :run_id, :action_id, :topic, :key, :key_seq, cast(:payload as jsonb))
+on conflict (entry_id) do nothing
+returning entry_id
+
+-- name: insert_delivery
+insert into surefoot.outbox_deliveries (entry_id, consumer, tenant, state, attempts_max)
+values (:entry_id, :consumer, :tenant, :state, :attempts_max)
+
+-- name: claim_due_with_skip_locked
+with due as (
+    select d.entry_id, d.consumer from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
+     where d.consumer = any(:consumers)
+       and ((d.state = 'pending' and d.due_at <= clock_timestamp())
+            or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or not exists (
+                    select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state = 'live'))))
+       and not exists (
+            select 1 from surefoot.outbox_entries h join surefoot.outbox_deliveries hd using (entry_id)
+             where h.tenant = e.tenant and h.topic = e.topic and h.key = e.key and h.key_seq < e.key_seq
+               and hd.consumer = d.consumer and hd.state not in ('delivered', 'discarded'))
+     order by d.due_at limit :limit
+       for no key update of d skip locked)
+update surefoot.outbox_deliveries d
+   set state = 'claimed', attempt = d.attempt + 1, worker_id = :worker_id,
+       lease_until = clock_timestamp() + make_interval(secs => :lease_s)
+  from due, surefoot.outbox_entries e
+ where d.entry_id = due.entry_id and d.consumer = due.consumer and e.entry_id = d.entry_id
+returning d.entry_id, d.consumer, d.attempt, d.attempts_max, e.tenant, e.run_id, e.action_id, e.topic, e.payload, e.created_at
+
+-- name: take_if_free
+update surefoot.outbox_deliveries d
+   set state = 'claimed', attempt = d.attempt + 1, worker_id = :worker_id,
+       lease_until = clock_timestamp() + make_interval(secs => :lease_s)
+ where d.entry_id = :entry_id and d.consumer = :consumer
+   and (d.state in ('parked', 'pending')
+        or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or not exists (
+                select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state = 'live'))))
+returning d.attempt
+
+-- name: renew_if_mine
+update surefoot.outbox_deliveries set lease_until = clock_timestamp() + make_interval(secs => :lease_s)
+ where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
+returning attempt
+
+-- name: acknowledge_attempt
+update surefoot.outbox_deliveries
+   set state = 'delivered', lease_until = null, settled_at = clock_timestamp(), receipt = cast(:receipt as jsonb), detail = :detail
+ where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
+returning entry_id
+
+-- name: back_off_attempt
+update surefoot.outbox_deliveries
+   set state = 'pending', lease_until = null, detail = :detail, due_at = clock_timestamp() + make_interval(secs => :pause_s)
+ where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
+returning entry_id
+
+-- name: bury_attempt
+update surefoot.outbox_deliveries
+   set state = 'dead', lease_until = null, settled_at = clock_timestamp(), detail = :detail
+ where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
+returning entry_id
+
+-- name: close_of_action
+update surefoot.outbox_deliveries
+   set state = :state, lease_until = null, settled_at = clock_timestamp(), detail = :detail
+ where entry_id = any(:action_ids) and consumer = 'effect' and state in ('parked', 'pending', 'claimed')
+
+-- name: take_into_inbox
+insert into surefoot.inbox (consumer, entry_id, tenant, result) values (:consumer, :entry_id, :tenant, cast(:result as jsonb))
+on conflict (consumer, entry_id) do nothing
+returning entry_id
+
+-- name: taken
+select result from surefoot.inbox where consumer = :consumer and entry_id = :entry_id

@@ -1,0 +1,102 @@
+-- name: start
+select surefoot.start_run(:agent, cast(:input as jsonb), :key, :tenant, :principal) as run_id
+
+-- name: lock
+select * from surefoot.runs where run_id = :run_id for no key update
+
+-- name: get
+select * from surefoot.run_status where run_id = :run_id
+
+-- name: page
+select * from surefoot.run_status where (cast(:state as text) is null or state = :state) order by created_at desc limit :limit
+
+-- name: number_fenced
+with numbered as (
+    update surefoot.runs set event_seq = event_seq + jsonb_array_length(cast(:events as jsonb)), updated_at = clock_timestamp()
+     where run_id = :run_id and generation = :generation and segment = :segment and state in ('running', 'cancelling')
+    returning run_id, tenant, event_seq)
+insert into surefoot.events (run_id, seq, tenant, kind, data, generation, worker_id)
+select n.run_id, n.event_seq - jsonb_array_length(cast(:events as jsonb)) + e.ordinality, n.tenant,
+       e.value ->> 'kind', e.value -> 'data', :generation, :worker_id
+  from numbered n, jsonb_array_elements(cast(:events as jsonb)) with ordinality as e (value, ordinality)
+returning seq
+
+-- name: number_open
+with numbered as (
+    update surefoot.runs set event_seq = event_seq + jsonb_array_length(cast(:events as jsonb)), updated_at = clock_timestamp()
+     where run_id = :run_id and state in ('queued', 'running', 'waiting')
+    returning run_id, tenant, event_seq, generation)
+insert into surefoot.events (run_id, seq, tenant, kind, data, generation, worker_id)
+select n.run_id, n.event_seq - jsonb_array_length(cast(:events as jsonb)) + e.ordinality, n.tenant,
+       e.value ->> 'kind', e.value -> 'data', n.generation, :worker_id
+  from numbered n, jsonb_array_elements(cast(:events as jsonb)) with ordinality as e (value, ordinality)
+returning seq
+
+-- name: number
+with numbered as (
+    update surefoot.runs set event_seq = event_seq + jsonb_array_length(cast(:events as jsonb)), updated_at = clock_timestamp()
+     where run_id = :run_id
+    returning run_id, tenant, event_seq, generation)
+insert into surefoot.events (run_id, seq, tenant, kind, data, generation, worker_id)
+select n.run_id, n.event_seq - jsonb_array_length(cast(:events as jsonb)) + e.ordinality, n.tenant,
+       e.value ->> 'kind', e.value -> 'data', n.generation, :worker_id
+  from numbered n, jsonb_array_elements(cast(:events as jsonb)) with ordinality as e (value, ordinality)
+returning seq
+
+-- name: events_page
+select seq, kind, data, generation, worker_id, at from surefoot.events
+ where run_id = :run_id and seq > :after order by seq limit :limit
+
+-- name: timeline
+select * from surefoot.run_timeline where run_id = :run_id order by line
+
+-- name: begin_if_queued_or_running
+update surefoot.runs
+   set state = 'running', generation = generation + 1, stalls = :stalls, steps_seen = :steps_seen,
+       agent_version = :agent_version, updated_at = clock_timestamp()
+ where run_id = :run_id and segment = :segment and state in ('queued', 'running')
+returning generation
+
+-- name: end_if_running
+update surefoot.runs
+   set state = :state, reason = :reason, output = cast(:output as jsonb), usage = cast(:usage as jsonb), turns = :turns,
+       ended_at = case when :ended then clock_timestamp() end, updated_at = clock_timestamp()
+ where run_id = :run_id and segment = :segment and generation = :generation and state in ('running', 'cancelling')
+returning state
+
+-- name: record_turn_of_generation
+update surefoot.runs set turns = greatest(turns, :turns), usage = cast(:usage as jsonb)
+ where run_id = :run_id and generation = :generation
+
+-- name: stop_if_open
+update surefoot.runs
+   set state = :state, reason = :reason, ended_at = case when :ended then clock_timestamp() end, updated_at = clock_timestamp()
+ where run_id = :run_id and ended_at is null
+returning state
+
+-- name: raise_segment_if_waiting
+update surefoot.runs
+   set state = 'queued', segment = segment + 1, reason = null, updated_at = clock_timestamp()
+ where run_id = :run_id and segment = :segment and state = 'waiting'
+returning segment, tenant
+
+-- name: raise_segment_after_loss
+update surefoot.runs
+   set state = 'queued', segment = segment + 1, generation = generation + 1, stalls = :stalls, updated_at = clock_timestamp()
+ where run_id = :run_id and segment = :segment and state in ('queued', 'running')
+returning segment, tenant
+
+-- name: raise_generations_of_dead
+with dead as (
+    select r.run_id from surefoot.runs r
+      join surefoot.segments s on s.run_id = r.run_id and s.n = r.segment and s.state = 'open'
+      join dbos.workflow_status d on d.workflow_uuid = r.run_id || ':' || r.segment and d.executor_id = :worker_id
+     where r.state in ('running', 'cancelling') and d.status = 'PENDING'
+     order by r.run_id limit :limit
+       for no key update of r skip locked)
+update surefoot.runs r set generation = generation + 1, updated_at = clock_timestamp()
+  from dead where r.run_id = dead.run_id
+returning r.run_id
+
+-- name: identity
+select run_id, tenant, agent, input, principal, state from surefoot.runs where run_id = :run_id

@@ -1,0 +1,43 @@
+-- name: lock
+select * from surefoot.segments where run_id = :run_id and n = :n for no key update
+
+-- name: owned_by_executor
+select 1 from dbos.workflow_status
+ where workflow_uuid = :workflow_id and status = 'PENDING' and executor_id = :worker_id for share
+
+-- name: freeze
+update surefoot.segments set frozen = coalesce(frozen, cast(:frozen as jsonb)), executions = executions + 1
+ where run_id = :run_id and n = :n and state = 'open' returning frozen, executions
+
+-- name: settle
+update surefoot.segments set state = 'settled', outcome = :outcome, settled_at = clock_timestamp()
+ where run_id = :run_id and n = :n and state = 'open'
+
+-- name: open_next
+insert into surefoot.segments (run_id, n, tenant) values (:run_id, :n, :tenant)
+
+-- name: enqueue
+select surefoot.enqueue_segment(:run_id, :n)
+
+-- name: lost
+select r.run_id, r.tenant, r.segment, r.stalls, d.status, d.application_version
+  from surefoot.segments s
+  join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n
+  left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
+ where s.state = 'open' and r.state in ('queued', 'running') and s.created_at < clock_timestamp() - interval '1 second'
+   and (d.workflow_uuid is null
+        or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED')
+        or (d.status = 'PENDING' and d.application_version <> :version
+            and not exists (select 1 from surefoot.workers w where w.state = 'live'
+                             and (w.worker_id = d.executor_id or w.version = d.application_version))))
+ order by r.run_id limit :limit
+
+-- name: orphaned_executors
+select distinct d.executor_id from dbos.workflow_status d
+ where d.status = 'PENDING' and d.name = 'surefoot.segment' and d.application_version = :version and d.executor_id is not null
+   and not exists (select 1 from surefoot.workers w where w.worker_id = d.executor_id and w.state = 'live')
+
+-- name: superseded_workflows
+select d.workflow_uuid from dbos.workflow_status d
+  join surefoot.segments s on d.workflow_uuid = s.run_id || ':' || s.n
+ where d.status in ('PENDING', 'ENQUEUED', 'DELAYED') and d.name = 'surefoot.segment' and s.state = 'settled' and s.outcome = 'lost'

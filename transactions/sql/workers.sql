@@ -1,0 +1,40 @@
+-- name: register
+insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, lease_until)
+values (:worker_id, :version, :host, :machine, :pid, :pid_start, :lease_s, clock_timestamp() + make_interval(secs => :lease_s))
+
+-- name: renew_if_live
+update surefoot.workers set lease_until = clock_timestamp() + make_interval(secs => lease_s)
+ where worker_id = :worker_id and state = 'live' and lease_until > clock_timestamp()
+returning worker_id
+
+-- name: release_if_live
+update surefoot.workers set state = 'released', ended_at = clock_timestamp(), reason = 'stopped'
+ where worker_id = :worker_id and state = 'live'
+
+-- name: mark_expired
+update surefoot.workers set state = 'dead', ended_at = clock_timestamp(), reason = 'lease expired'
+ where state = 'live' and lease_until < clock_timestamp()
+returning worker_id
+
+-- name: live_on_machine
+select worker_id, pid, pid_start from surefoot.workers where state = 'live' and machine = :machine
+
+-- name: mark_gone
+update surefoot.workers set state = 'dead', ended_at = clock_timestamp(), reason = :reason
+ where worker_id = :worker_id and state = 'live'
+returning worker_id
+
+-- name: try_watchdog_lock
+select pg_try_advisory_xact_lock(hashtext('surefoot.watchdog')) as mine
+
+-- name: dead_with_pending
+select distinct w.worker_id from surefoot.workers w
+  join dbos.workflow_status d on d.executor_id = w.worker_id and d.status = 'PENDING'
+ where w.state <> 'live'
+
+-- name: announce_agent
+insert into surefoot.agents (tenant, name, version, input_schema) values (:tenant, :name, :version, cast(:input_schema as jsonb))
+on conflict (tenant, name) do update set version = excluded.version, input_schema = excluded.input_schema, seen_at = clock_timestamp()
+
+-- name: agents
+select name, version, input_schema, seen_at from surefoot.agents order by name

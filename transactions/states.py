@@ -1,0 +1,100 @@
+"""The state machines: enum, transition table and diagram in one place. SQL guards and CHECK constraints say the same."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    HELD = "held"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)
+
+
+class ActionState(StrEnum):
+    PREPARED = "PREPARED"
+    IN_FLIGHT = "IN_FLIGHT"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def settled(self) -> bool:
+        return self in (ActionState.SUCCEEDED, ActionState.FAILED, ActionState.CANCELLED)
+
+
+class ApprovalState(StrEnum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    VOID = "void"
+
+
+class DeliveryState(StrEnum):
+    PARKED = "parked"
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+    DISCARDED = "discarded"
+
+
+Transitions = Mapping[StrEnum, frozenset[StrEnum]]
+
+_R, _A, _P, _D = RunState, ActionState, ApprovalState, DeliveryState
+
+RUN_TRANSITIONS: Transitions = MappingProxyType(
+    {
+        _R.QUEUED: frozenset({_R.RUNNING, _R.HELD, _R.FAILED, _R.CANCELLED}),
+        _R.RUNNING: frozenset({_R.RUNNING, _R.QUEUED, _R.WAITING, _R.HELD, _R.CANCELLING, _R.COMPLETED, _R.FAILED}),
+        _R.WAITING: frozenset({_R.QUEUED, _R.HELD, _R.CANCELLED}),
+        _R.HELD: frozenset({_R.QUEUED, _R.CANCELLED}),
+        _R.CANCELLING: frozenset({_R.CANCELLED}),
+        _R.COMPLETED: frozenset(),
+        _R.FAILED: frozenset(),
+        _R.CANCELLED: frozenset(),
+    }
+)
+
+ACTION_TRANSITIONS: Transitions = MappingProxyType(
+    {
+        _A.PREPARED: frozenset({_A.IN_FLIGHT, _A.SUCCEEDED, _A.FAILED, _A.CANCELLED}),
+        _A.IN_FLIGHT: frozenset({_A.SUCCEEDED, _A.FAILED, _A.UNKNOWN, _A.PREPARED}),
+        _A.UNKNOWN: frozenset({_A.SUCCEEDED, _A.FAILED, _A.PREPARED}),
+        _A.SUCCEEDED: frozenset(),
+        _A.FAILED: frozenset(),
+        _A.CANCELLED: frozenset(),
+    }
+)
+
+APPROVAL_TRANSITIONS: Transitions = MappingProxyType(
+    {
+        _P.PENDING: frozenset({_P.APPROVED, _P.REJECTED, _P.EXPIRED, _P.VOID}),
+        _P.APPROVED: frozenset({_P.VOID}),
+        _P.REJECTED: frozenset(),
+        _P.EXPIRED: frozenset(),
+        _P.VOID: frozenset(),
+    }
+)
+
+DELIVERY_TRANSITIONS: Transitions = MappingProxyType(
+    {
+        _D.PARKED: frozenset({_D.CLAIMED, _D.DISCARDED}),
+        _D.PENDING: frozenset({_D.CLAIMED, _D.DELIVERED, _D.DISCARDED}),
+        _D.CLAIMED: frozenset({_D.CLAIMED, _D.PENDING, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
+        _D.DELIVERED: frozenset(),
+        _D.DEAD: frozenset(),
+        _D.DISCARDED: frozenset(),
+    }
+)

@@ -1,0 +1,94 @@
+"""What a `transaction` tool is given: everything done with it commits together with the tool's result, or not at all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import JsonValue, TypeAdapter
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from transactions import artifacts, outbox
+from transactions.artifacts import ArtifactRef
+from transactions.database import fetch_all
+from transactions.ids import ActionId, EntryId, RunId, Tenant
+
+D = TypeVar("D")
+_JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
+
+
+class Query(Protocol):
+    """One read-only SQL statement with `:name` parameters; its rows as mappings."""
+
+    async def __call__(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The run a deps factory makes deps for. `query` runs one read-only SQL statement with `:name` parameters."""
+
+    run_id: RunId
+    tenant: Tenant
+    agent: str
+    input: JsonValue
+    principal: str
+    query: Query
+
+    async def artifact(self, name: str, version: int) -> bytes:
+        """The bytes of one artifact version, whose hash the database checked when it stored them."""
+        sql = "select content from surefoot.artifacts where name = :name and version = :version"
+        rows = await self.query(sql, name=name, version=version)
+        if not rows:
+            raise LookupError(f"no artifact {name!r} version {version}")
+        return bytes(rows[0]["content"])
+
+
+@dataclass(slots=True)
+class Tx(Generic[D]):
+    """One READ COMMITTED transaction. `session` is a SQLAlchemy AsyncSession: your models work as they are.
+
+    The body may run again after a deadlock or a lost connection, so it does nothing outside this transaction.
+    """
+
+    deps: D
+    run: Run
+    action_id: ActionId
+    session: AsyncSession
+    consumers: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]], repr=False)
+    _entries: int = field(default=0, init=False, repr=False)
+
+    async def execute(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
+        """Run one SQL statement with `:name` parameters; its rows as mappings."""
+        return await fetch_all(self.session, text(sql), **parameters)
+
+    async def outbox(self, topic: str, payload: object, *, key: str | None = None) -> EntryId:
+        """Have `payload` (JSON, or what pydantic can dump to JSON) forwarded after this commit, at least once.
+
+        Entries of one `key` reach each consumer in the order of their commits. Raises InvalidInput when too large.
+        """
+        entry_id = EntryId(f"{self.action_id}#{topic}:{self._entries}")
+        self._entries += 1
+        await outbox.put(
+            self.session,
+            entry_id=entry_id,
+            tenant=self.run.tenant,
+            run_id=self.run.run_id,
+            action_id=self.action_id,
+            topic=topic,
+            payload=_JSON.validate_python(TypeAdapter(type(payload)).dump_python(payload, mode="json")),
+            consumers=self.consumers.get(topic, (topic,)),
+            key=key,
+        )
+        return entry_id
+
+    async def save_artifact(self, name: str, content: bytes, *, media_type: str) -> ArtifactRef:
+        """Store the next version of `name`; visible to others with this commit. Raises InvalidInput when too large."""
+        return await artifacts.save(
+            self.session,
+            tenant=self.run.tenant,
+            run_id=self.run.run_id,
+            action_id=self.action_id,
+            name=name,
+            content=content,
+            media_type=media_type,
+        )

@@ -1,0 +1,94 @@
+"""A worker is one process start; its lease says it is alive. The database's clock decides."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from transactions.database import execute, fetch_all, fetch_one
+from transactions.ids import DEFAULT_TENANT, RunId, WorkerId
+from transactions.statements import load
+
+_WORKERS = load("workers")
+_RUNS = load("runs")
+_SEGMENTS = load("segments")
+
+
+async def register(
+    session: AsyncSession, *, worker_id: WorkerId, version: str, host: str, machine: str, pid: int, pid_start: str, lease_s: float
+) -> None:
+    """Insert the worker's row with its first lease. Before the engine is launched."""
+    await execute(
+        session,
+        _WORKERS["register"],
+        worker_id=worker_id,
+        version=version,
+        host=host,
+        machine=machine,
+        pid=pid,
+        pid_start=pid_start,
+        lease_s=lease_s,
+    )
+
+
+async def release(session: AsyncSession, worker_id: WorkerId) -> None:
+    await execute(session, _WORKERS["release_if_live"], worker_id=worker_id)
+
+
+async def watchdog_lock(session: AsyncSession) -> bool:
+    """Whether this transaction is the one active watchdog, until it ends."""
+    row = await fetch_one(session, _WORKERS["try_watchdog_lock"])
+    return row is not None and bool(row["mine"])
+
+
+async def mark_expired(session: AsyncSession) -> list[WorkerId]:
+    return [row["worker_id"] for row in await fetch_all(session, _WORKERS["mark_expired"])]
+
+
+async def live_on_machine(session: AsyncSession, machine: str) -> Sequence[Mapping[str, Any]]:
+    """`worker_id`, `pid` and `pid_start` of live workers that said they run on this machine."""
+    return await fetch_all(session, _WORKERS["live_on_machine"], machine=machine)
+
+
+async def mark_gone(session: AsyncSession, worker_id: WorkerId, *, reason: str) -> bool:
+    return await fetch_one(session, _WORKERS["mark_gone"], worker_id=worker_id, reason=reason) is not None
+
+
+async def dead_with_pending(session: AsyncSession) -> list[WorkerId]:
+    """Workers that are not live and still own executions."""
+    return [row["worker_id"] for row in await fetch_all(session, _WORKERS["dead_with_pending"])]
+
+
+async def raise_generations(session: AsyncSession, worker_id: WorkerId, *, limit: int) -> list[RunId]:
+    """Fence the runs of a dead worker before they are handed over, passing over rows that are locked now."""
+    rows = await fetch_all(session, _RUNS["raise_generations_of_dead"], worker_id=worker_id, limit=limit)
+    return [row["run_id"] for row in rows]
+
+
+async def orphaned_executors(session: AsyncSession, *, version: str) -> list[WorkerId]:
+    """Executors without a live lease that own pending segments of this version."""
+    return [row["executor_id"] for row in await fetch_all(session, _SEGMENTS["orphaned_executors"], version=version)]
+
+
+async def superseded_workflows(session: AsyncSession) -> list[str]:
+    """Engine rows of segments that were given up, still open there."""
+    return [row["workflow_uuid"] for row in await fetch_all(session, _SEGMENTS["superseded_workflows"])]
+
+
+async def announce_agent(session: AsyncSession, *, name: str, version: str, input_schema: JsonValue) -> None:
+    """Tell everyone that this agent is served, so that runs of it can be started."""
+    await execute(
+        session,
+        _WORKERS["announce_agent"],
+        tenant=DEFAULT_TENANT,
+        name=name,
+        version=version,
+        input_schema=json.dumps(input_schema),
+    )
+
+
+async def agents(session: AsyncSession) -> Sequence[Mapping[str, Any]]:
+    """`name`, `version`, `input_schema`, `seen_at` of every agent that was ever served here."""
+    return await fetch_all(session, _WORKERS["agents"])
