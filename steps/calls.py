@@ -133,7 +133,7 @@ class Call:
             kind = await self._ask(session) if self.spec.approval else "follows"
             await self._park(session)
             await self._number(session, "action.stands_behind")
-            return _settled(row) or Done({"defer": "approval" if kind == "ask" else "follows"})
+            return _settled(row) or Done({"defer": "approval" if kind == "ask" else "follows"}, "deferred")
 
         return await self._commit("tool.stand_behind", prepare)
 
@@ -212,7 +212,7 @@ class Call:
             return None
         if await self._ask(session) == "ask":
             await self._number(session, "approval.requested")
-            return Done({"defer": "approval"})
+            return Done({"defer": "approval"}, "deferred")
         if self.spec.kind == "effect":
             return None  # checked by the claim, in its transaction
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
@@ -244,7 +244,7 @@ class Call:
             await self._others()
         row = await self._load()
         waiting_for = "verification" if row["state"] == ActionState.UNKNOWN else "delivery"
-        return _settled(row, mine=prepared.ticket is not None) or Done({"defer": waiting_for})
+        return _settled(row, mine=prepared.ticket is not None) or Done({"defer": waiting_for}, "deferred")
 
     async def _prepare_and_claim(self, session: Session) -> "Done | _Prepared":
         row = await actions.prepare(session, self.seat.execution, self.request)

@@ -117,7 +117,7 @@ def pending(url: str) -> bool:
     engine = sync_engine(url)
     try:
         with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"version_table_schema": "surefoot"})
+            context = MigrationContext.configure(connection, opts={"version_table": "schema_version", "version_table_schema": "surefoot"})
             head = ScriptDirectory.from_config(_config()).get_current_head()
             return context.get_current_revision() != head
     finally:

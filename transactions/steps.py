@@ -13,7 +13,7 @@ from transactions.statements import load
 
 _STEPS = load("steps")
 
-How = Literal["ran", "replayed", "reused", "verified"]
+How = Literal["ran", "replayed", "reused", "verified", "deferred"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class StepRow:
     """`position` counts the steps of a segment from 0; times are ISO 8601 with offset.
 
     `ran`: the body was executed. `replayed`: the recorded result was taken. `reused`: the body found its work already
-    committed by an earlier execution. `verified`: the other side was asked, and had it.
+    committed by an earlier execution. `verified`: the other side was asked, and had it. `deferred`: it waits.
     """
 
     position: int

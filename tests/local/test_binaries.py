@@ -1,6 +1,7 @@
 """Which Postgres is used, and what is said when there is none that fits."""
 
 import importlib.util
+import os
 import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -124,6 +125,13 @@ def test_an_installed_postgres_is_used_without_the_wheel(base: Path, installed: 
             assert connection.execute("show data_checksums").fetchone() == ("on",)
 
 
+def linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # on another disk
+        shutil.copy2(source, target)
+
+
 @pytest.fixture
 def closed_wheel(as_root: None, base: Path) -> Generator[Path]:
     """The wheel where only root can reach it, as in a virtual environment under root's home."""
@@ -132,7 +140,7 @@ def closed_wheel(as_root: None, base: Path) -> Generator[Path]:
     closed.mkdir(mode=0o700)
     package = bindir.parent.parent
     for folder in (package / "pginstall", package.with_name(f"{package.name}.libs")):
-        shutil.copytree(folder, closed / folder.relative_to(package.parent))
+        shutil.copytree(folder, closed / folder.relative_to(package.parent), copy_function=linked)
     store = Path("/var/lib/surefoot")
     before = set(store.glob("bin-*"))
     yield closed / package.name / "pginstall" / "bin"

@@ -95,8 +95,10 @@ def test_a_half_written_postmaster_pid_does_not_matter(
     assert one.value("select 1") == 1
 
 
-@as_both
-@pytest.mark.parametrize("with_initdb", [False, True], ids=["launcher", "launcher and initdb"])
+MADE_BY = [("root", False), ("user", True)] if os.geteuid() == 0 else [("user", False), ("user", True)]
+
+
+@pytest.mark.parametrize(("uid", "with_initdb"), MADE_BY, indirect=["uid"])
 def test_killed_while_the_data_folder_is_made(with_initdb: bool, data: Path, cold_member: Start, wait: Any) -> None:
     first, second = cold_member(), cold_member()
     first.send("join")

@@ -32,8 +32,9 @@ def test_odd_folder_names(name: str, base: Path, uid: int | None, start_member: 
     assert base / name in socket.parents or not socket.exists()
 
 
-def test_a_joiner_with_another_temporary_folder_finds_the_socket(base: Path, start_member: Start) -> None:
-    one, other = (start_member(base / "a,b", env={"TMPDIR": str(make(base / name, 0o755))}) for name in ("t1", "t2"))
+def test_a_joiner_with_another_temporary_folder_finds_the_socket(base: Path, home: Path, start_member: Start) -> None:
+    odd = home.rename(base / "a,b")
+    one, other = (start_member(odd, env={"TMPDIR": str(make(base / name, 0o755))}) for name in ("t1", "t2"))
     url = one.ask("join")["url"]
 
     assert str(base / "t1").replace("/", "%2F") in url
@@ -115,28 +116,21 @@ def test_root_ignores_the_umask(as_root: None, base: Path, monkeypatch: pytest.M
         os.umask(before)
 
 
-def test_a_lost_database_is_never_replaced_by_an_empty_one(as_root: None, base: Path) -> None:
+def test_a_lost_or_left_database_is_neither_replaced_nor_revived_in_silence(as_root: None, base: Path) -> None:
     closed = make(base / "closed", 0o700)
     join(closed / "home").leave()
     note = closed / "home" / NOTE
-    shutil.rmtree(Path(note.read_text().strip()))
+    text = note.read_text()
 
-    with pytest.raises(LocalPostgresError, match="which is not there"):
-        join(closed / "home")
-    note.unlink()
-    join(closed / "home").leave()
-
-
-def test_the_database_of_a_deleted_folder_does_not_come_back(as_root: None, base: Path) -> None:
-    closed = make(base / "closed", 0o700)
-    join(closed / "home").leave()
-    text = (closed / "home" / NOTE).read_text()
     shutil.rmtree(closed / "home")
-
     with pytest.raises(LocalPostgresError, match="holds the database of an earlier"):
         join(closed / "home")
-    (closed / "home" / NOTE).write_text(text)
+    note.write_text(text)
     join(closed / "home").leave()
+
+    shutil.rmtree(Path(text.strip()))
+    with pytest.raises(LocalPostgresError, match="which is not there"):
+        join(closed / "home")
 
 
 def test_a_note_leads_only_into_the_store(as_root: None, base: Path) -> None:

@@ -106,7 +106,7 @@ create table surefoot.steps (
     generation  bigint not null,
     tenant      text not null,
     name        text not null,
-    how         text not null check (how in ('ran', 'replayed', 'reused', 'verified')),
+    how         text not null check (how in ('ran', 'replayed', 'reused', 'verified', 'deferred')),
     worker_id   text not null,
     started_at  timestamptz not null,
     finished_at timestamptz not null,

@@ -16,7 +16,7 @@ select t.run_id, t.tenant, t.at, t.what, t.name, t.how, t.detail, t.segment, t.g
 from (
     select run_id, tenant, at, 1 as rank, 'event' as what, kind as name, null::text as how,
            nullif(data, '{}')::text as detail, null::integer as segment, generation, worker_id
-      from surefoot.events
+      from surefoot.events where kind not in ('step.done', 'steps.replayed')
     union all
     select run_id, tenant, finished_at, 6, 'step', name, how,
            to_char(1000 * extract(epoch from finished_at - started_at), 'FM999999990') || ' ms', segment, generation, worker_id

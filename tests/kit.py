@@ -1,0 +1,224 @@
+"""Processes for tests: the outside world, workers that can be killed at a point, and waiting for a state."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+import psycopg
+from psycopg.rows import dict_row
+
+from app import Surefoot
+from app.demo.worlds.mailbox import Mail, mails
+from app.demo.worlds.publishing import publications, requests
+from transactions.approvals import Decision
+
+T = TypeVar("T")
+PATIENCE_S = 60.0
+
+
+def until(what: str, look: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+    """The first true answer of `look`; fails with `what` when there is none in time."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"never happened: {what}; last answer {answer!r}")
+        time.sleep(0.02)
+
+
+class Process:
+    """A child process whose output goes to a file. Ended by `kill`, at the latest with its owner."""
+
+    def __init__(self, log: Path, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self.child = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **(env or {})},
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def until_it_says(self, words: str) -> str:
+        """The first line that contains `words`."""
+
+        def look() -> str | None:
+            found = next((line for line in self.said().splitlines() if words in line), None)
+            if found is None and self.child.poll() is not None:
+                raise AssertionError(
+                    f"process ended with {self.child.returncode} before it said {words!r}:\n{self.said()}"
+                )
+            return found
+
+        found = until(f"the process says {words!r}", look)
+        assert found is not None
+        return found
+
+    def until_it_dies(self) -> int:
+        """The wait status: -9 for SIGKILL."""
+        return self.child.wait(PATIENCE_S)
+
+    def kill(self) -> None:
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGKILL)
+        self.child.wait()
+
+
+class World:
+    """The publishing service and the mailbox. Their own files are the judge."""
+
+    def __init__(self, folder: Path) -> None:
+        self.publishing_file = folder / "publishing.sqlite"
+        self.mail_file = folder / "mail.sqlite"
+        self._folder = folder
+        self._processes: list[Process] = []
+        self.publishing_url = ""
+        self.smtp_url = ""
+
+    def __enter__(self) -> Self:
+        self.publishing_url = self._start("publishing", self.publishing_file)
+        self.smtp_url = self._start("mailbox", self.mail_file)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.kill()
+
+    def _start(self, name: str, file: Path) -> str:
+        process = Process(
+            self._folder / f"{name}.log", ["-m", f"app.demo.worlds.{name}", "--port", "0", "--file", str(file)]
+        )
+        self._processes.append(process)
+        return process.until_it_says("ready ").partition(" ")[2].strip()
+
+    def publications(self) -> list[Any]:
+        return list(publications(self.publishing_file))
+
+    def publish_requests(self) -> list[Any]:
+        """POST requests that reached the publishing service."""
+        return [request for request in requests(self.publishing_file) if request.method == "POST"]
+
+    def mails(self) -> list[Mail]:
+        return list(mails(self.mail_file))
+
+
+class Site:
+    """Workers on one database and one world, with short leases so that a death is seen soon."""
+
+    def __init__(self, database_url: str, world: World, folder: Path) -> None:
+        self.database_url = database_url
+        self.world = world
+        self.folder = folder
+        self.workers: list[Process] = []
+        self.env = {
+            "DATABASE_URL": database_url,
+            "SUREFOOT_PUBLISHING_URL": world.publishing_url,
+            "SUREFOOT_SMTP_URL": world.smtp_url,
+            "SUREFOOT_LEASE_S": "10",
+            "SUREFOOT_WATCHDOG_S": "0.2",
+            "SUREFOOT_QUEUE_POLL_S": "0.1",
+            "SUREFOOT_RELAY_POLL_S": "0.3",
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self.workers:
+            worker.kill()
+            if kind is not None:
+                print(f"--- worker {worker.pid}\n{worker.said()}")
+
+    def worker(self, failpoint: str | None = None, *, command: Sequence[str] = ("worker",), **env: str) -> Process:
+        """Start a worker process; with `failpoint` (`name:n` or `*:n`) it kills itself there."""
+        armed = {"SUREFOOT_FAILPOINT": failpoint} if failpoint else {}
+        log = self.folder / f"worker-{len(self.workers)}.log"
+        process = Process(log, ["-m", "app.cli", *command], {**self.env, **armed, **env})
+        self.workers.append(process)
+        return process
+
+    def serve(self, failpoint: str | None = None, **env: str) -> tuple[Process, httpx.Client]:
+        """Start `surefoot serve` and a client of its API."""
+        process = self.worker(failpoint, command=("serve", "--port", "0"), **env)
+        url = process.until_it_says("surefoot serves ").split()[2]
+        return process, httpx.Client(base_url=url, trust_env=False, timeout=30)
+
+    def command(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run one `surefoot` command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "app.cli", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env={**os.environ, **self.env, **env},
+            check=False,
+        )
+
+    def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
+        """Rows of one statement, as the database's owner sees them: all tenants."""
+        with psycopg.connect(self.database_url, autocommit=True, row_factory=dict_row) as connection:
+            cursor = connection.execute(query.encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def start(self, agent: str = "monthly_report", input: str = '{"month": "2013-08"}', key: str | None = None) -> str:
+        """Start a run by SQL, as any other program would."""
+        return self.rows("select surefoot.start_run(%s, %s::jsonb, %s) as run_id", agent, input, key)[0]["run_id"]
+
+    def state(self, run_id: str) -> str:
+        return self.rows("select state from surefoot.runs where run_id = %s", run_id)[0]["state"]
+
+    def until_state(self, run_id: str, *states: str) -> str:
+        """Wait for one of the states; fails early when the run ends in another."""
+
+        def look() -> str | None:
+            state = self.state(run_id)
+            if state not in states and state in ("completed", "failed", "cancelled", "held"):
+                reason = self.rows("select reason from surefoot.runs where run_id = %s", run_id)[0]["reason"]
+                raise AssertionError(f"run {run_id} is {state}: {reason}")
+            return state if state in states else None
+
+        found = until(f"run {run_id} is {states}", look)
+        assert found is not None
+        return found
+
+    def approve(self, run_id: str, decision: Decision = "approve") -> None:
+        """Decide the run's pending approval, as a manager."""
+        row = self.rows("select approval_id from surefoot.approvals where run_id = %s and state = 'pending'", run_id)[0]
+
+        async def decide() -> None:
+            surefoot = Surefoot(self.database_url, [])
+            await surefoot.decide(row["approval_id"], decision, by="ada", role="manager")
+            await surefoot.close()
+
+        asyncio.run(decide())
+
+    def until_quiet(self, run_id: str) -> None:
+        """Wait until nothing of the run is left to deliver or to execute."""
+        left = (
+            "select (select count(*) from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id) "
+            "where e.run_id = %s and d.state in ('pending', 'claimed')) + (select count(*) from dbos.workflow_status "
+            "where workflow_uuid like %s || ':%%' and status in ('PENDING', 'ENQUEUED')) as n"
+        )
+        until(f"run {run_id} is quiet", lambda: self.rows(left, run_id, run_id)[0]["n"] == 0)
