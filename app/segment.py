@@ -5,7 +5,7 @@ the sequence of steps was frozen by the segment's first execution.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -200,46 +200,40 @@ class _Execution:
                 if new:
                     await self._record_turn(agent_run.new_messages(), node.model_response)
             elif Agent.is_model_request_node(node) and self._boundary():
-                await self._append([*agent_run.new_messages(), node.request])
-                return self._ending(RunState.QUEUED)
+                return self._ending(RunState.QUEUED, [*agent_run.new_messages(), node.request])
         result = agent_run.result
         assert result is not None, "a run that was not left early has a result"
-        await self._append(result.new_messages())
         if isinstance(result.output, DeferredToolRequests):
-            return replace(self._ending(RunState.WAITING), waits=_waits(result.output))
+            return replace(self._ending(RunState.WAITING, result.new_messages()), waits=_waits(result.output))
         output = cast(JsonValue, to_jsonable_python(result.output))
-        return replace(self._ending(RunState.COMPLETED), output=output)
+        return replace(self._ending(RunState.COMPLETED, result.new_messages()), output=output)
 
     def _boundary(self) -> bool:
         """Whether this segment hands on before the next model request. Never before its first turn."""
         turns = self._turns.responses
         return turns > 0 and (turns >= self._begun.frozen["turns_max"] or self._parts.draining())
 
-    def _ending(self, state: Any, *, reason: str | None = None) -> Ending:
+    def _ending(self, state: Any, new: Sequence[ModelMessage] = (), *, reason: str | None = None) -> Ending:
         usage = cast(JsonValue, _USAGE.dump_python(self._usage, mode="json"))
-        return Ending(state=state, turns=self._turns.number, usage=usage, reason=reason)
+        return Ending(
+            state=state,
+            turns=self._turns.number,
+            usage=usage,
+            reason=reason,
+            messages=self._fresh(new),
+            first_seq=self._begun.frozen["cut"] + self._stored,
+        )
+
+    def _fresh(self, new: Sequence[ModelMessage]) -> list[JsonValue]:
+        """Those of this segment's messages that are not stored yet, as JSON."""
+        dumped = ModelMessagesTypeAdapter.dump_python(list(new), mode="json")
+        return cast("list[JsonValue]", dumped)[self._stored :]
 
     # Commits of the loop itself.
 
-    async def _append(self, new: list[ModelMessage]) -> None:
-        fresh = cast("list[JsonValue]", ModelMessagesTypeAdapter.dump_python(new, mode="json"))[self._stored :]
-        if not fresh:
-            return
-
-        async def append() -> None:
-            async with self._bench.database.transaction("segment.messages", self._begun.execution.tenant) as session:
-                first = self._begun.frozen["cut"] + self._stored
-                await messages.append(session, self._begun.execution, first_seq=first, messages=fresh)
-                await number_fenced(
-                    session, self._begun.execution, Event("messages.appended", {"messages": len(fresh)})
-                )
-
-        await until_committed(append, self._bench.still_mine)
-        self._stored += len(fresh)
-
     async def _record_turn(self, new: list[ModelMessage], response: ModelResponse) -> None:
         """The commit of a turn: its messages, its call, its usage, its number. A replay finds it done."""
-        fresh = cast("list[JsonValue]", ModelMessagesTypeAdapter.dump_python(new, mode="json"))[self._stored :]
+        fresh = self._fresh(new)
         if not fresh:
             return
         execution = self._begun.execution

@@ -146,6 +146,11 @@ class Surefoot:
             await runs.status(session, RunId(run_id))
             return await runs.timeline(session, RunId(run_id))
 
+    async def release(self, run_id: str) -> None:
+        """Let a held run go on. Raises NotFound, Conflict."""
+        async with self._transaction("run.release") as session:
+            await runs.release(session, RunId(run_id))
+
     async def cancel(self, run_id: str, *, by: str = UNAUTHENTICATED, reason: str = "asked for") -> None:
         """Cancel a queued, waiting or held run. Raises NotFound, Conflict."""
         async with self._transaction("run.cancel") as session:

@@ -44,7 +44,7 @@ def application_version(agents: Sequence[DurableAgent[Any]]) -> str:
 
 
 class EffectConsumer:
-    """Hands an effect's entry to the driver of effects, which settles it in its own commits."""
+    """Hands an effect's entry to the driver of effects, which keeps the claim and settles it in its own commits."""
 
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
@@ -52,7 +52,7 @@ class EffectConsumer:
     async def take(self, delivery: Delivery) -> Outcome:
         assert delivery.action_id is not None
         ticket = Ticket(delivery.action_id, delivery.attempt, delivery.worker_id)
-        await self._effects.drive(ticket, delivery.tenant)
+        self._effects.start(ticket, delivery.tenant)
         return Settled()
 
 
@@ -82,6 +82,7 @@ def build_worker(url: str, agents: Sequence[DurableAgent[Any]], settings: Settin
         relay=Relay(
             database,
             consumers,
+            agents=list(by_name),
             worker_id=worker_id,
             wakeups=wakeups,
             still_mine=lease.check,

@@ -6,7 +6,7 @@ Woken by NOTIFY, guaranteed by a poll. An entry reaches each consumer at least o
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,6 +66,7 @@ class Relay:
         database: Database,
         consumers: Mapping[str, Consumer],
         *,
+        agents: Sequence[str],
         worker_id: WorkerId,
         wakeups: Wakeups,
         still_mine: Callable[[], None],
@@ -73,6 +74,7 @@ class Relay:
     ) -> None:
         self._database = database
         self._consumers = consumers
+        self._agents = agents
         self._worker_id = worker_id
         self._wakeups = wakeups
         self._still_mine = still_mine
@@ -97,6 +99,7 @@ class Relay:
             deliveries = await outbox.claim_due(
                 session,
                 consumers=list(self._consumers),
+                agents=self._agents,
                 worker_id=self._worker_id,
                 lease_s=self._settings.lease_s,
                 limit=self._settings.batch,

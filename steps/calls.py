@@ -33,6 +33,8 @@ from transactions import (
 from transactions.actions import Request, Ticket
 
 T = TypeVar("T")
+# An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
+EFFECT_DELIVERIES_MAX = 1_000_000
 RESULT_BYTES_MAX = 512 * 1024
 _log = logging.getLogger("surefoot.tools")
 
@@ -113,10 +115,14 @@ class Call:
         text = canonical_json(value)
         if len(text.encode()) > RESULT_BYTES_MAX:
             return Done(
-                {"raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact, return its reference"}
+                {
+                    "raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact, return a reference"
+                }
             )
         if "\\u0000" in text:
-            return Done({"raised": f"{self.spec.name} returned a NUL character, which Postgres cannot store: remove it"})
+            return Done(
+                {"raised": f"{self.spec.name} returned a NUL character, which Postgres cannot store: remove it"}
+            )
         return Done({"value": value})
 
     async def _commit(self, name: str, body: Callable[[Session], Awaitable[T]]) -> T:
@@ -166,6 +172,7 @@ class Call:
                 payload=None,
                 consumers=(outbox.EFFECT,),
                 parked=True,
+                attempts_max=EFFECT_DELIVERIES_MAX,
             )
 
     async def _number(self, session: Session, kind: str) -> None:

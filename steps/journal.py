@@ -102,7 +102,7 @@ class Journal:
             await self._write([], Event("steps.replayed", {"steps": len(self._replayed)}))
 
     async def _write(self, rows: Sequence[StepRow], event: Event) -> None:
-        replayed = list(self._replayed)
+        replayed, self._replayed = self._replayed, []
 
         async def write() -> None:
             async with self._database.transaction("step.row", self._execution.tenant) as session:
@@ -110,4 +110,3 @@ class Journal:
                 await number_fenced(session, self._execution, event)
 
         await until_committed(write, self._still_mine)
-        del self._replayed[: len(replayed)]

@@ -58,7 +58,7 @@ class Ticket:
 
 
 async def prepare(session: AsyncSession, execution: Execution, request: Request) -> Mapping[str, Any]:
-    """The action's row, made if it is new, and locked. Raises RequestChanged when the same id came with another request."""
+    """The action's row, made if it is new, and locked. Raises RequestChanged when the id came with another request."""
     digest = request_hash(request.arguments)
     await execute(
         session,
@@ -146,7 +146,13 @@ async def receive(
     text = canonical_json(result)
     moved = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
     assert moved is not None
-    contradiction = await _contradiction(session, moved, attempt=attempt, source=source)
+    earlier = await fetch_all(session, _ACTIONS["receipts_of"], action_id=action_id)
+    if any(
+        (r["attempt"], r["source"], r["worker_id"], r["result"]) == (attempt, source, worker_id, result)
+        for r in earlier
+    ):
+        return  # the same receipt once more: the answer to its commit was lost
+    contradiction = await _contradiction(session, moved, earlier, attempt=attempt, source=source)
     await execute(session, _ACTIONS["succeed_if_unsettled"], action_id=action_id, result=text)
     await execute(
         session,
@@ -167,8 +173,9 @@ async def receive(
     await _wake(session, moved["run_id"], action_id)
 
 
-async def _contradiction(session: AsyncSession, row: Mapping[str, Any], *, attempt: int, source: str) -> str | None:
-    earlier = await fetch_all(session, _ACTIONS["receipts_of"], action_id=row["action_id"])
+async def _contradiction(
+    session: AsyncSession, row: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], *, attempt: int, source: str
+) -> str | None:
     if any(receipt["attempt"] != attempt for receipt in earlier):
         return f"attempt {attempt} was answered too: it may have happened twice"
     if earlier and source == "answer" and any(receipt["source"] == "answer" for receipt in earlier):

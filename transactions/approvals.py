@@ -70,7 +70,8 @@ async def objection(
     if row["is_over"]:
         return "its approval has expired: ask again"
     if row["binding_hash"] != binding_hash(tool, arguments, binding):
-        return f"the approval is bound to {canonical_json(row['binding'])}, and it would now be {canonical_json(binding)}: ask again"
+        bound, now = canonical_json(row["binding"]), canonical_json(binding)
+        return f"the approval is bound to {bound}, and it would now be {now}: ask again"
     return None
 
 

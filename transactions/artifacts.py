@@ -37,7 +37,7 @@ async def save(
     content: bytes,
     media_type: str,
 ) -> ArtifactRef:
-    """Store the next version of `name`. The database verifies the hash over the bytes it stored before they can be referenced."""
+    """Store the next version of `name`. The database verifies the hash over the bytes that it stored."""
     if not 1 <= len(name) <= _NAME_CHARACTERS_MAX:
         raise InvalidInput(f"An artifact's name has 1 to {_NAME_CHARACTERS_MAX} characters: choose another.")
     if len(content) > ARTIFACT_BYTES_MAX:

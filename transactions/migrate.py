@@ -82,7 +82,8 @@ def _refuse_pickle(connection: Connection) -> None:
         connection.execute(text(f"alter table dbos.{table} drop constraint if exists surefoot_no_pickle"))
         connection.execute(
             text(
-                f"alter table dbos.{table} add constraint surefoot_no_pickle check (serialization is distinct from 'py_pickle')"
+                f"alter table dbos.{table} add constraint surefoot_no_pickle "
+                "check (serialization is distinct from 'py_pickle')"
             )
         )
 
@@ -117,7 +118,9 @@ def pending(url: str) -> bool:
     engine = sync_engine(url)
     try:
         with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"version_table": "schema_version", "version_table_schema": "surefoot"})
+            context = MigrationContext.configure(
+                connection, opts={"version_table": "schema_version", "version_table_schema": "surefoot"}
+            )
             head = ScriptDirectory.from_config(_config()).get_current_head()
             return context.get_current_revision() != head
     finally:

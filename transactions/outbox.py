@@ -94,13 +94,23 @@ async def put(
 
 
 async def claim_due(
-    session: AsyncSession, *, consumers: Sequence[str], worker_id: WorkerId, lease_s: float, limit: int
+    session: AsyncSession,
+    *,
+    consumers: Sequence[str],
+    agents: Sequence[str],
+    worker_id: WorkerId,
+    lease_s: float,
+    limit: int,
 ) -> list[Delivery]:
-    """Claim deliveries that are due, or whose claimant is gone, passing over those that others hold."""
+    """Claim deliveries that are due, or whose claimant is gone, passing over those that others hold.
+
+    Effects only of these agents: another worker has the bodies of the others.
+    """
     rows = await fetch_all(
         session,
         _OUTBOX["claim_due_with_skip_locked"],
         consumers=list(consumers),
+        agents=list(agents),
         worker_id=worker_id,
         lease_s=lease_s,
         limit=limit,

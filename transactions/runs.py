@@ -83,6 +83,18 @@ async def timeline(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str
     return await fetch_all(session, _RUNS["timeline"], run_id=run_id)
 
 
+async def release(session: AsyncSession, run_id: RunId) -> None:
+    """Let a held run go on from its record. Raises NotFound, Conflict (it is not held)."""
+    run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
+    if run is None:
+        raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
+    raised = await fetch_one(session, _RUNS["raise_segment_if_held"], run_id=run_id)
+    if raised is None:
+        raise Conflict(f"Run {run_id} is {run['state']}, not held: there is nothing to release.")
+    await number(session, run_id, Event("run.released"))
+    await waits.enqueue_next(session, run_id, n=raised["segment"], tenant=raised["tenant"])
+
+
 async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) -> None:
     """Cancel a queued, waiting or held run: what was not sent never will be. Raises NotFound, Conflict."""
     prepared = await actions.lock_prepared(session, run_id)

@@ -37,7 +37,10 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a segment ends. `state` completed, failed, waiting, held, or queued (the run goes on in the next segment)."""
+    """How a segment ends. `state` completed, failed, waiting, held, or queued (the run goes on in the next segment).
+
+    `messages` are those not stored yet, from number `first_seq` on.
+    """
 
     state: Literal[RunState.COMPLETED, RunState.FAILED, RunState.WAITING, RunState.HELD, RunState.QUEUED]
     turns: int
@@ -45,6 +48,8 @@ class Ending:
     output: JsonValue = None
     reason: str | None = None
     waits: Sequence[Wait] = ()
+    messages: Sequence[JsonValue] = ()
+    first_seq: int = 0
 
 
 async def begin(
@@ -74,7 +79,9 @@ async def begin(
     if refusal is not None:
         await hold(session, run_id, n, reason=refusal)
         return None
-    frozen = cast("Mapping[str, Any]", segment["frozen"] or await _freeze(session, run, turns_max=turns_max[run["agent"]]))
+    frozen = cast(
+        "Mapping[str, Any]", segment["frozen"] or await _freeze(session, run, turns_max=turns_max[run["agent"]])
+    )
     await execute(session, _SEGMENTS["freeze"], run_id=run_id, n=n, frozen=json.dumps(frozen))
     begun = await fetch_one(
         session,
@@ -105,7 +112,7 @@ def _refusal(run: Mapping[str, Any], versions: Mapping[str, str], *, stalls: int
     if run["agent"] not in versions:
         return f"this worker does not serve agent {run['agent']}: start one that does, then release the run"
     if stalls >= stalls_max:
-        return f"died {stalls} times in a row without a new step: look at the worker's log, fix the cause, then release the run"
+        return f"died {stalls} times in a row without a new step: see the worker's log, fix the cause, release the run"
     return None
 
 
@@ -113,7 +120,7 @@ async def _freeze(session: AsyncSession, run: Mapping[str, Any], *, turns_max: i
     """Everything that shapes the sequence of steps, so that a replay sees what the first execution saw."""
     run_id = RunId(run["run_id"])
     answers: dict[str, JsonValue] = {}
-    for wait in await waits.of_segment(session, run_id, run["segment"] - 1):
+    for wait in await _waits_to_answer(session, run):
         answers[wait["call_id"]] = {"go": wait["outcome"] == "go", "reason": wait["reason"]}
     return {
         "cut": await messages.count(session, run_id),
@@ -122,6 +129,14 @@ async def _freeze(session: AsyncSession, run: Mapping[str, Any], *, turns_max: i
         "usage": run["usage"],
         "turns_max": turns_max,
     }
+
+
+async def _waits_to_answer(session: AsyncSession, run: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The waits of the segment that ended last, seen through segments that were given up before their first turn."""
+    ended = await fetch_one(session, _SEGMENTS["ended_last"], run_id=run["run_id"], n=run["segment"])
+    if ended is None or ended["turns"] != run["turns"]:
+        return ()
+    return await waits.of_segment(session, RunId(run["run_id"]), ended["n"])
 
 
 async def hold(session: AsyncSession, run_id: RunId, n: int, *, reason: str) -> None:
@@ -137,16 +152,19 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
     `number_fenced` comes first here: it takes the run row's lock before anything is counted.
     """
     run_id, n = execution.run_id, execution.segment
+    if await _ended_before(session, execution):
+        return False
     data: dict[str, JsonValue] = {"segment": n}
     if ending.reason:
         data["reason"] = ending.reason
     await number_fenced(session, execution, Event(f"run.{ending.state}", data))
+    if ending.messages:
+        await messages.append(session, execution, first_seq=ending.first_seq, messages=ending.messages)
     for wait in ending.waits:
         await waits.insert(
             session, run_id=run_id, segment=n, tenant=execution.tenant, wait=await _seen_now(session, wait)
         )
     await _deny_behind_denied(session, run_id, n)
-    await settle(session, run_id, n, outcome=ending.state)
     going_on = ending.state is RunState.QUEUED
     state = RunState.WAITING if going_on else ending.state
     updated = await fetch_one(
@@ -163,7 +181,17 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
         ended=state.ended,
     )
     assert updated is not None, "number_fenced holds the row"
+    await settle(session, run_id, n, outcome=ending.state)
     return await waits.wake(session, run_id) if state is RunState.WAITING else False
+
+
+async def _ended_before(session: AsyncSession, execution: Execution) -> bool:
+    """Whether this very execution has committed its end already, and only the answer to the commit was lost."""
+    run = await fetch_one(session, _RUNS["lock"], run_id=execution.run_id)
+    segment = await fetch_one(session, _SEGMENTS["lock"], run_id=execution.run_id, n=execution.segment)
+    assert run is not None
+    assert segment is not None
+    return run["generation"] == execution.generation and segment["state"] == "settled"
 
 
 async def record_turn(session: AsyncSession, execution: Execution, *, turns: int, usage: JsonValue) -> None:

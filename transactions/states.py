@@ -1,4 +1,4 @@
-"""The state machines: enum, transition table and diagram in one place. SQL guards and CHECK constraints say the same."""
+"""The state machines: enums and transition tables. SQL guards, CHECK constraints and the diagrams say the same."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What a `transaction` tool is given: everything done with it commits together with the tool's result, or not at all."""
+"""What a `transaction` tool is given: all that is done with it commits with the tool's result, or not at all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a run waits for, and waking it. Whoever settles a wait locks the run row first, then counts in a new statement."""
+"""What a run waits for, and waking it. Who settles a wait locks the run row first, then counts in a new statement."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

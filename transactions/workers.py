@@ -17,7 +17,15 @@ _SEGMENTS = load("segments")
 
 
 async def register(
-    session: AsyncSession, *, worker_id: WorkerId, version: str, host: str, machine: str, pid: int, pid_start: str, lease_s: float
+    session: AsyncSession,
+    *,
+    worker_id: WorkerId,
+    version: str,
+    host: str,
+    machine: str,
+    pid: int,
+    pid_start: str,
+    lease_s: float,
 ) -> None:
     """Insert the worker's row with its first lease. Before the engine is launched."""
     await execute(

@@ -93,6 +93,13 @@ def show(run_id: RunArgument) -> None:
     print_timeline(timeline)
 
 
+@group.command("release")
+def release(run_id: RunArgument) -> None:
+    """Let a held run go on, once what held it is put right."""
+    ask(lambda surefoot: surefoot.release(run_id))
+    print(f"released {run_id}")
+
+
 @group.command("cancel")
 def cancel(
     run_id: RunArgument,

@@ -22,9 +22,7 @@ def serve(host: Host = "127.0.0.1", port: Port = 8080, reload: Reload = False) -
     """Serve the API and run a worker in this process."""
     _log()
     if not _is_loopback(host):
-        fail(
-            f"{host} is not a loopback address, and there are no tokens yet: listen on 127.0.0.1, behind your own proxy."
-        )
+        fail(f"{host} is not a loopback address, and there are no tokens yet: listen on 127.0.0.1.")
     if reload:
         _check_port(host, port).close()
         uvicorn.run("app.cli.reloaded:build", factory=True, host=host, port=port, reload=True, log_level="warning")
@@ -36,6 +34,9 @@ def serve(host: Host = "127.0.0.1", port: Port = 8080, reload: Reload = False) -
 
 
 async def _serve(surefoot: Surefoot, server: uvicorn.Server, listener: socket.socket) -> None:
+    # The server hands a signal on when it has stopped: without a handler of ours that would end us before the drain.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, lambda: None)
     async with surefoot.lifespan():
         assert surefoot.worker is not None
         host, port = listener.getsockname()[:2]
@@ -69,9 +70,7 @@ def _check_port(host: str, port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        fail(
-            f"Port {port} on {host} cannot be used ({error.strerror}): stop what uses it, or choose another with --port."
-        )
+        fail(f"Port {port} on {host} cannot be used ({error.strerror}): stop what uses it, or choose another (--port).")
     return listener
 
 

@@ -26,10 +26,12 @@ PORT = 5432  # only a part of the socket's name: nothing listens on the network
 INITDB_TIMEOUT_S = 120
 PROGRAM_TIMEOUT_S = 30
 READY_TIMEOUT_S = 120  # a server that recovers from a crash may read a gigabyte of log first
+START_ATTEMPTS_MAX = 3  # it may be killed while it starts
 STOP_TIMEOUT_S = 60
 PING_TIMEOUT_S = 3
 POLL_S = 0.02
 LOG_BYTES_MAX = 10_000_000
+FAILURE = re.compile(r"\b(?:FATAL|PANIC|error): (?! *the database system is )")  # but not what was told to clients
 SETTINGS = {
     "listen_addresses": "",
     "port": str(PORT),
@@ -50,16 +52,17 @@ class Cluster:
     def ensure_running(self) -> Path:
         """The folder of the socket of a server that answers; the cluster is made and started as needed."""
         alive = self._settled()
-        if alive is not None:
+        attempts, log_from = 0, 0
+        while alive is not None:
             try:
+                if attempts == START_ATTEMPTS_MAX:
+                    raise self._failure("did not start", self._log_after(log_from))
                 self._create(alive)
                 log_from = self._start(alive)
             finally:
                 os.close(alive)
+            attempts += 1
             alive = self._settled()
-            if alive is not None:
-                os.close(alive)
-                raise self._failure("did not start", self._log_after(log_from))
         return self._socket_folder()
 
     def stop(self) -> bool:
@@ -192,8 +195,9 @@ class Cluster:
             return log.read(LOG_BYTES_MAX).decode(errors="replace")
 
     def _failure(self, what: str, text: str) -> LocalPostgresError:
-        telling = re.search(r"(?:FATAL|PANIC|error):.*", text)
-        reason = telling[0] if telling else " ".join(text.split())[-300:] or "no reason given"
+        lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+        telling = [line for line in lines if FAILURE.search(line)]
+        reason = [*telling[:1], *lines[-1:], "no reason given"][0]
         return LocalPostgresError(
             f"Postgres in {self.place.data} {what} ({reason}): read {self.place.log}, or set DATABASE_URL"
         )

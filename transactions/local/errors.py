@@ -17,9 +17,17 @@ def explained(home: Path) -> Generator[None]:
     """Whatever fails inside is raised as `LocalPostgresError` that names the folder."""
     try:
         yield
-    except (OSError, subprocess.SubprocessError, psycopg.Error) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+    except (OSError, subprocess.SubprocessError) as error:
         raise LocalPostgresError(
-            f"the local Postgres of {home} cannot be used ({reason}): make the folder usable for this user, "
+            f"the local Postgres of {home} cannot be used ({_reason(error)}): make the folder usable for this user, "
             "choose another folder, or set DATABASE_URL"
         ) from error
+    except psycopg.Error as error:
+        raise LocalPostgresError(
+            f"the local Postgres of {home} runs but did not do as told ({_reason(error)}): try again, "
+            "or set DATABASE_URL"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

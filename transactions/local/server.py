@@ -17,6 +17,7 @@ from transactions.local.errors import explained
 
 LOCK_TIMEOUT_S = INITDB_TIMEOUT_S + 2 * READY_TIMEOUT_S  # as long as one honest holder may need
 CONNECT_TIMEOUT_S = 10
+JOIN_ATTEMPTS_MAX = 3
 
 
 class LocalPostgres:
@@ -103,17 +104,24 @@ def join(home: Path, *, database: str = "surefoot") -> LocalPostgres:
         programs = binaries.load(who)
         here = place.find(home, who)
         cluster = Cluster(here, who, programs, place.socket_folder(here, who))
-        with locks.exclusive(here.lock, timeout_s=LOCK_TIMEOUT_S):
-            place.prepare(here, who)
-            socket = cluster.ensure_running()
-            member = locks.shared(here.clients)
-        joined = LocalPostgres(home, cluster, url=_url(socket, database), member=member)
-        try:
-            _create_database(_url(socket, "postgres"), database)
-        except BaseException:
-            joined.leave()
-            raise
-        return joined
+        for _ in range(JOIN_ATTEMPTS_MAX - 1):
+            with contextlib.suppress(psycopg.OperationalError):  # killed, or stopped by force, once it had answered
+                return _enter(home, cluster, database)
+        return _enter(home, cluster, database)
+
+
+def _enter(home: Path, cluster: Cluster, database: str) -> LocalPostgres:
+    with locks.exclusive(cluster.place.lock, timeout_s=LOCK_TIMEOUT_S):
+        place.prepare(cluster.place, cluster.account)
+        socket = cluster.ensure_running()
+        member = locks.shared(cluster.place.clients)
+    joined = LocalPostgres(home, cluster, url=_url(socket, database), member=member)
+    try:
+        _create_database(_url(socket, "postgres"), database)
+    except BaseException:
+        joined.leave()
+        raise
+    return joined
 
 
 def _url(socket: Path, database: str) -> str:

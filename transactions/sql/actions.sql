@@ -92,7 +92,7 @@ select a.action_id, :attempt, a.tenant, :source, cast(:result as jsonb), cast(:c
   from surefoot.actions a join surefoot.runs r using (run_id) where a.action_id = :action_id
 
 -- name: receipts_of
-select receipt_id, attempt, source from surefoot.receipts where action_id = :action_id order by receipt_id
+select receipt_id, attempt, source, worker_id, result from surefoot.receipts where action_id = :action_id order by receipt_id
 
 -- name: absent_verdicts_of_attempt
 select count(*) as absent from surefoot.verifications where action_id = :action_id and attempt = :attempt and verdict = 'absent'

@@ -17,6 +17,8 @@ values (:entry_id, :consumer, :tenant, :state, :attempts_max)
 with due as (
     select d.entry_id, d.consumer from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
      where d.consumer = any(:consumers)
+       and (d.consumer <> 'effect' or exists (
+            select 1 from surefoot.actions a where a.action_id = e.action_id and a.agent = any(:agents)))
        and ((d.state = 'pending' and d.due_at <= clock_timestamp())
             or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or not exists (
                     select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state = 'live'))))

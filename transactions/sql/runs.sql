@@ -80,6 +80,12 @@ update surefoot.runs
  where run_id = :run_id and segment = :segment and state = 'waiting'
 returning segment, tenant
 
+-- name: raise_segment_if_held
+update surefoot.runs
+   set state = 'queued', segment = segment + 1, stalls = 0, reason = null, updated_at = clock_timestamp()
+ where run_id = :run_id and state = 'held'
+returning segment, tenant
+
 -- name: raise_segment_after_loss
 update surefoot.runs
    set state = 'queued', segment = segment + 1, generation = generation + 1, stalls = :stalls, updated_at = clock_timestamp()

@@ -10,8 +10,14 @@ update surefoot.segments set frozen = coalesce(frozen, cast(:frozen as jsonb)), 
  where run_id = :run_id and n = :n and state = 'open' returning frozen, executions
 
 -- name: settle
-update surefoot.segments set state = 'settled', outcome = :outcome, settled_at = clock_timestamp()
+update surefoot.segments s
+   set state = 'settled', outcome = :outcome, settled_at = clock_timestamp(),
+       turns = (select r.turns from surefoot.runs r where r.run_id = s.run_id)
  where run_id = :run_id and n = :n and state = 'open'
+
+-- name: ended_last
+select n, turns from surefoot.segments
+ where run_id = :run_id and n < :n and outcome not in ('lost', 'held') order by n desc limit 1
 
 -- name: open_next
 insert into surefoot.segments (run_id, n, tenant) values (:run_id, :n, :tenant)

@@ -66,11 +66,12 @@ create table surefoot.segments (
     state      text not null default 'open' check (state in ('open', 'settled')),
     outcome    text,
     frozen     jsonb,
+    turns      integer,
     executions integer not null default 0,
     created_at timestamptz not null default clock_timestamp(),
     settled_at timestamptz,
     primary key (run_id, n),
-    check ((state = 'settled') = (settled_at is not null and outcome is not null))
+    check ((state = 'settled') = (settled_at is not null and outcome is not null and turns is not null))
 );
 create unique index segments_one_open on surefoot.segments (run_id) where state = 'open';
 
