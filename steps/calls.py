@@ -116,7 +116,7 @@ class Call:
         if len(text.encode()) > RESULT_BYTES_MAX:
             return Done(
                 {
-                    "raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact, return a reference"
+                    "raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact, return its name"
                 }
             )
         if "\\u0000" in text:

@@ -11,5 +11,6 @@ down_revision = None
 
 
 def upgrade() -> None:
+    folder = files("transactions").joinpath("migrations", "versions")
     for part in ("spine", "views", "access"):
-        run_script(op.get_bind(), files("transactions").joinpath("migrations", "versions", f"0001_{part}.sql").read_text())
+        run_script(op.get_bind(), folder.joinpath(f"0001_{part}.sql").read_text())
