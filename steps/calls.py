@@ -1,7 +1,6 @@
 """One call of a declared tool, by kind. Each method is a step body: safe to repeat, and it answers with a value."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -20,6 +19,7 @@ from transactions import (
     ApprovalState,
     Event,
     Execution,
+    Fenced,
     Run,
     Session,
     TransactionTooLong,
@@ -36,7 +36,6 @@ T = TypeVar("T")
 # An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
 EFFECT_DELIVERIES_MAX = 1_000_000
 RESULT_BYTES_MAX = 512 * 1024
-_log = logging.getLogger("surefoot.tools")
 
 
 @dataclass(slots=True)
@@ -243,10 +242,8 @@ class Call:
         if prepared.ticket is not None:
             task = self.seat.effects.start(prepared.ticket, self.seat.execution.tenant, prepared.claimed)
             await asyncio.wait({task}, timeout=self.seat.inline_wait_s)
-            if task.done() and (error := task.exception()) is not None:
-                if not isinstance(error, Exception) or is_transient(error):
-                    raise error
-                _log.error("driving %s failed; the relay tries again", self.request.action_id, exc_info=error)
+            if task.done() and isinstance(error := task.exception(), Fenced):
+                raise error
         else:
             await self._others()
         row = await self._load()

@@ -4,6 +4,7 @@ The segment that asked and the relay of any worker call the same `drive`; who ho
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from transactions import (
     ActionId,
     ActionState,
     Database,
+    Fenced,
     Run,
     RunId,
     Session,
@@ -37,6 +39,7 @@ from transactions import (
 from transactions.actions import Ticket
 
 T = TypeVar("T")
+_log = logging.getLogger("surefoot.effects")
 _PAUSE_S = 0.2
 _PAUSE_S_MAX = 30.0
 _RECHECK_S_MAX = 3600.0
@@ -102,14 +105,22 @@ class Effects:
         """Drive in the background, so that who waits for it may stop waiting and the effect goes on."""
         task = asyncio.create_task(self.drive(ticket, tenant, claimed), name=f"effect {ticket.action_id}")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Driven]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Fenced):
+            self._bench.on_fenced(str(error))
+        elif error is not None:
+            _log.error("%s failed; the lease of its delivery brings it back", task.get_name(), exc_info=error)
 
     async def drain(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def drive(self, ticket: Ticket, tenant: Tenant, claimed: Mapping[str, Any] | None = None) -> Driven:
-        """Until the action settles, goes back to the relay's schedule (`later`), or the ticket is another's (`lost`).
+        """Until the action settles (`settled`), goes back to the relay's schedule (`later`), or the ticket is gone (`lost`).
 
         claimed: the action's row when the caller has just claimed it in its own commit.
         """
@@ -120,15 +131,10 @@ class Effects:
         unsure = 0
         while await self._renew(job):
             row = await self._load(job)
-            state = ActionState(row["state"])
-            if state.settled:
-                self._bench.wakeups.poke("actions")
-                return "settled"
-            if state is ActionState.PREPARED:
-                moved = await self._claim_and_send(job, row)
-                if not moved:
+            if row["state"] == ActionState.PREPARED:
+                if not await self._claim_and_send(job, row):
                     await self._back_off(job, pause_s=_PAUSE_S_MAX, why="its run takes no new work now")
-                    return "lost"
+                    return "later"
             elif row["safety"] == "at_most_once":
                 await self._doubt(job, row, "sent, and no answer recorded: a person has to say what happened")
                 await self._back_off(job, pause_s=_RECHECK_S_MAX, why="waits for a person")
@@ -138,10 +144,11 @@ class Effects:
                 if unsure > _UNSURE_INLINE_MAX:
                     await self._back_off(job, pause_s=min(2.0 ** row["verifications"], _RECHECK_S_MAX), why="unsure")
                     return "later"
-            if state is not ActionState.PREPARED or row["attempt"]:
+            if row["attempt"]:
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
                 pause_s = min(pause_s * 2, _PAUSE_S_MAX)
-        return "lost"
+        self._bench.wakeups.poke("actions")
+        return "settled" if ActionState((await self._load(job))["state"]).settled else "lost"
 
     # One transaction each, repeated while the database is away.
 
