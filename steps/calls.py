@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_core import PydanticSerializationError
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from steps import gate
@@ -93,30 +94,35 @@ class Call:
     deps: Any
 
     async def as_value(self, call: Callable[[], Awaitable[Any]]) -> Done:
-        """Call a body and turn whatever it does into a value. Only "the database is away" stays an exception."""
-        try:
+        """Call the tool's own body and turn whatever it does into a value."""
+
+        async def value() -> Done:
             return self._value(self.spec.dump(await call()))
+
+        return await self.safely(value)
+
+    async def safely(self, body: Callable[[], Awaitable[Done]]) -> Done:
+        """What the user's code raises becomes a value. Only "the database is away" stays an exception."""
+        name = self.spec.name
+        try:
+            return await body()
         except ModelRetry as error:
             return Done({"retry": error.message})
         except ToolFailed as error:
             return Done({"failed": error.message})
-        except ValidationError as error:
-            return Done({"raised": f"{self.spec.name} returned what it does not declare: {error}"})
+        except PydanticSerializationError as error:
+            return Done({"raised": f"{name} returned what it does not declare: {error}"})
         except Exception as error:
             if is_transient(error):
                 raise
-            return Done(
-                {"raised": f"{self.spec.name}: {error}" if str(error) else f"{self.spec.name}: {type(error).__name__}"}
-            )
+            return Done({"raised": f"{name}: {error}" if str(error) else f"{name}: {type(error).__name__}"})
 
     def _value(self, value: JsonValue) -> Done:
         """The result, if it can be stored."""
         text = canonical_json(value)
         if len(text.encode()) > RESULT_BYTES_MAX:
             return Done(
-                {
-                    "raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact, return its name"
-                }
+                {"raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact instead"}
             )
         if "\\u0000" in text:
             return Done(

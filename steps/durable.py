@@ -129,9 +129,9 @@ def _specs(agent: Agent[Any, Any]) -> dict[str, Spec]:
         elif isinstance(leaf, FunctionToolset):
             for name in leaf.tools:
                 raise ToolError(
-                    f"Agent {agent.name}: tool {name} is a plain function: nobody knows if it may run twice. "
+                    f"Agent {agent.name}: tool {name} is a plain function: may it run twice? "
                     f"Declare its kind on `tools = Tools[Deps](id='...')`: write `@tools.read` above `{name}` if it "
-                    "only reads, `@tools.transaction` if it writes here, `@tools.effect(...)` if it touches the outside."
+                    "only reads, `@tools.transaction` if it writes here, `@tools.effect(...)` if it acts outside."
                 )
 
     for toolset in agent.toolsets:

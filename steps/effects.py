@@ -120,7 +120,7 @@ class Effects:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def drive(self, ticket: Ticket, tenant: Tenant, claimed: Mapping[str, Any] | None = None) -> Driven:
-        """Until the action settles (`settled`), goes back to the relay's schedule (`later`), or the ticket is gone (`lost`).
+        """Until the action is `settled`, goes back to the relay's schedule (`later`), or the ticket is gone (`lost`).
 
         claimed: the action's row when the caller has just claimed it in its own commit.
         """

@@ -45,7 +45,7 @@ class Spec:
 
     def dump(self, value: object) -> JsonValue:
         """The result as JSON. Raises pydantic's error when the value is not of the declared type."""
-        return cast(JsonValue, self.result.dump_python(value, mode="json"))
+        return cast(JsonValue, self.result.dump_python(value, mode="json", warnings="error"))
 
 
 class Tools(FunctionToolset[D], Generic[D]):

@@ -91,11 +91,12 @@ class DurableToolset(WrapperToolset[D]):
         if spec.kind == "read":
             return lambda: call.as_value(read)
         if self.seat.turns.deferred:
-            return call.stand_behind
+            return lambda: call.safely(call.stand_behind)
         if self.seat.turns.failed is not None:
             why = f"not done, because the call before it failed: {self.seat.turns.failed}"
             return lambda: call.refuse(why)
-        return call.transaction if spec.kind == "transaction" else call.effect
+        body = call.transaction if spec.kind == "transaction" else call.effect
+        return lambda: call.safely(body)
 
     def _answer(self, outcome: dict[str, Any], request: Request) -> Any:
         if "defer" in outcome:

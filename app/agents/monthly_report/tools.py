@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_ai import RunContext
+from pydantic_ai import ModelRetry, RunContext
 
 from app.agents.monthly_report.csv_file import parse_month
 from app.agents.monthly_report.documents import Document, find_documents
@@ -121,7 +121,7 @@ async def report_version(tx: Tx[Deps], artifact: str, version: int) -> Mapping[s
         version=version,
     )
     if not rows:
-        raise ValueError(f"there is no artifact {artifact} version {version}: save the report first")
+        raise ModelRetry(f"There is no artifact {artifact} version {version}: save the report first.")
     return {"artifact": rows[0]["name"], "version": rows[0]["version"], "sha256": rows[0]["sha256"]}
 
 
