@@ -3,13 +3,16 @@
 import logging
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from starlette.exceptions import HTTPException
 
+from app.web.limits import BodyLimit
 from transactions import (
     Conflict,
     DatabaseUnavailable,
@@ -25,15 +28,16 @@ if TYPE_CHECKING:
     from app.surefoot import Surefoot
 
 _log = logging.getLogger("surefoot.web")
-_STATUS: Mapping[type[Exception], int] = {
-    NotFound: 404,
-    UnknownAgent: 404,
-    Conflict: 409,
-    Forbidden: 403,
-    InvalidInput: 422,
-    DatabaseUnavailable: 503,
-}
-BODY_BYTES_MAX = 2 * 1024 * 1024
+_STATUS: Mapping[type[Exception], int] = MappingProxyType(
+    {
+        NotFound: 404,
+        UnknownAgent: 404,
+        Conflict: 409,
+        Forbidden: 403,
+        InvalidInput: 422,
+        DatabaseUnavailable: 503,
+    }
+)
 
 
 class StartRun(BaseModel):
@@ -113,6 +117,7 @@ class Cancel(BaseModel):
 def build_api(surefoot: "Surefoot") -> FastAPI:
     """The routes over one Surefoot object."""
     api = FastAPI(title="Surefoot", docs_url=None, redoc_url=None)
+    api.add_middleware(BodyLimit)
     _errors(api)
     _run_routes(api, surefoot)
     _approval_routes(api, surefoot)
@@ -182,6 +187,13 @@ def _errors(api: FastAPI) -> None:
     async def told(_: Request, error: SurefootError) -> JSONResponse:
         status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
         return JSONResponse({"error": str(error)}, status, {"Retry-After": "2"} if status == 503 else None)
+
+    @api.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        text = error.detail
+        if error.status_code in (404, 405):
+            text = f"There is no {request.method} {request.url.path} here: see the routes in app/README.md."
+        return JSONResponse({"error": text}, error.status_code, error.headers)
 
     @api.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
