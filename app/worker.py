@@ -1,7 +1,6 @@
 """A worker: one process start that claims segments, delivers entries and watches over the others."""
 
 import asyncio
-import contextlib
 import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -81,8 +80,7 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await engine.destroy(self.settings.drain_s)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.effects.drain(), self.settings.drain_s)
+        await self.effects.drain(self.settings.drain_s)
         await self.wakeups.stop()
         self.lease.stop()
         async with self.database.all_tenants("worker.release") as session:
