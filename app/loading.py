@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, cast
 
-from steps import DurableAgent
+from steps import DurableAgent, ToolError
 from transactions import InvalidInput, SurefootError
 
 GROUP = "surefoot.agents"
@@ -40,7 +40,9 @@ def unique(agents: Sequence[DurableAgent[Any]]) -> list[DurableAgent[Any]]:
 def _values(name: str, load: Any) -> list[DurableAgent[Any]]:
     try:
         value = load()
-    except Exception as error:
+    except (SurefootError, ToolError) as error:  # says itself what to do
+        raise AgentNotLoaded(f"Agent {name} failed to load: {error}") from error
+    except (Exception, SystemExit) as error:
         raise AgentNotLoaded(
             f"Agent {name} failed to load: {type(error).__name__}: {error}. Correct it and start again."
         ) from error

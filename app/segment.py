@@ -40,7 +40,6 @@ from transactions import (
     RunId,
     RunState,
     SurefootError,
-    actions,
     failpoint,
     messages,
     number_fenced,
@@ -262,22 +261,10 @@ class _Execution:
 
         async def end() -> None:
             async with self._bench.database.transaction("segment.end", execution.tenant) as session:
-                await segments.end(session, execution, await self._without_loose_ends(session, ending))
+                await segments.end(session, execution, ending)
 
         failpoint("segment.before_end")
         await until_committed(end, self._bench.still_mine)
-
-    async def _without_loose_ends(self, session: Any, ending: Ending) -> Ending:
-        """A run that ends cancels what was never sent, and is held while something is unsettled."""
-        if ending.state not in (RunState.COMPLETED, RunState.FAILED):
-            return ending
-        open_actions = await actions.unsettled(session, self._begun.execution.run_id)
-        prepared = [ActionId(row["action_id"]) for row in open_actions if row["state"] == "PREPARED"]
-        await actions.cancel(session, prepared, reason=f"the run {ending.state} before it was sent")
-        sent = [row["action_id"] for row in open_actions if row["state"] != "PREPARED"]
-        if not sent:
-            return ending
-        return replace(ending, state=RunState.HELD, reason=f"{sent[0]} was sent and its outcome is not known yet")
 
 
 def _waits(requests: DeferredToolRequests) -> list[Wait]:

@@ -41,8 +41,8 @@ class Settings:
             watchdog_s=_number(env, "SUREFOOT_WATCHDOG_S", 1.0, at_least=0.05),
             queue_poll_s=_number(env, "SUREFOOT_QUEUE_POLL_S", 0.2, at_least=0.05),
             relay_poll_s=_number(env, "SUREFOOT_RELAY_POLL_S", 1.0, at_least=0.05),
-            runs_at_once=int(_number(env, "SUREFOOT_RUNS_AT_ONCE", 50, at_least=1)),
-            stalls_max=int(_number(env, "SUREFOOT_STALLS_MAX", 5, at_least=1)),
+            runs_at_once=_count(env, "SUREFOOT_RUNS_AT_ONCE", 50),
+            stalls_max=_count(env, "SUREFOOT_STALLS_MAX", 5),
             drain_s=_number(env, "SUREFOOT_DRAIN_S", 20.0, at_least=0.0),
         )
 
@@ -58,3 +58,10 @@ def _number(env: Mapping[str, str], name: str, default: float, *, at_least: floa
     if not at_least <= value < float("inf"):
         raise InvalidInput(f"{name}={text!r}: give a number of at least {at_least:g}, or unset it for {default:g}.")
     return value
+
+
+def _count(env: Mapping[str, str], name: str, default: int) -> int:
+    value = _number(env, name, float(default), at_least=1)
+    if not value.is_integer():
+        raise InvalidInput(f"{name}={env[name]!r}: give a whole number of at least 1, or unset it for {default}.")
+    return int(value)

@@ -18,6 +18,7 @@ from transactions import (
     ApprovalId,
     Database,
     DatabaseUnavailable,
+    InvalidInput,
     RunId,
     RunState,
     Session,
@@ -27,12 +28,14 @@ from transactions import (
     artifacts,
     events,
     is_transient,
+    is_unstorable,
     runs,
 )
 from transactions.approvals import Decision
 
 UNAUTHENTICATED = "unauthenticated"
 AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
+UNSTORABLE = "A text contains a NUL character or half of a surrogate pair, which Postgres cannot store: remove it."
 
 
 class Surefoot:
@@ -86,6 +89,8 @@ class Surefoot:
         except Exception as error:
             if is_transient(error):
                 raise DatabaseUnavailable(AWAY) from error
+            if is_unstorable(error):
+                raise InvalidInput(UNSTORABLE) from error
             raise
 
     async def ready(self) -> None:

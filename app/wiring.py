@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from app import engine
@@ -21,7 +22,7 @@ from transactions.lease import Lease, end_process
 from transactions.local import LocalPostgres, join
 from transactions.outbox import Delivery
 
-CONSUMERS: Mapping[str, tuple[str, ...]] = {"mail": ("mail",)}
+CONSUMERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"mail": ("mail",)})
 
 
 def open_database(settings: Settings) -> tuple[str, LocalPostgres | None]:

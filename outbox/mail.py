@@ -48,13 +48,17 @@ class SmtpServer:
     @classmethod
     def from_url(cls, url: str, *, sender: str) -> "SmtpServer":
         """Raises InvalidInput for a URL of another shape."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = None, None, None
+        if parts is None or parts.scheme not in ("smtp", "smtps") or not host:
             raise InvalidInput(f"SUREFOOT_SMTP_URL={url!r}: write smtp://host:port or smtps://user:password@host:port.")
         tls = parts.scheme == "smtps"
         return cls(
-            parts.hostname,
-            parts.port or (465 if tls else 25),
+            host,
+            port or (465 if tls else 25),
             sender,
             tls,
             unquote(parts.username) if parts.username else None,

@@ -114,11 +114,7 @@ class Relay:
 
     async def _deliver(self, delivery: Delivery) -> None:
         self._still_mine()
-        try:
-            async with asyncio.timeout(self._settings.lease_s * 0.8):
-                outcome = await self._consumers[delivery.consumer].take(delivery)
-        except Exception as error:
-            outcome = Undelivered(f"{type(error).__name__}: {error}".rstrip(": "))
+        outcome = await self._take(delivery)
         failpoint("relay.after_take")
         if isinstance(outcome, Settled):
             return
@@ -127,6 +123,15 @@ class Relay:
             _log.warning(
                 "%s to %s: attempt %d no longer held the claim", delivery.entry_id, delivery.consumer, delivery.attempt
             )
+
+    async def _take(self, delivery: Delivery) -> Outcome:
+        if delivery.taken is not None:
+            return Delivered(delivery.taken["receipt"], "taken before")
+        try:
+            async with asyncio.timeout(self._settings.lease_s * 0.8):
+                return await self._consumers[delivery.consumer].take(delivery)
+        except Exception as error:
+            return Undelivered(f"{type(error).__name__}: {error}".rstrip(": "))
 
     async def _settle(self, delivery: Delivery, outcome: Delivered | Undelivered) -> bool:
         async with self._database.transaction("relay.settle", delivery.tenant) as session:

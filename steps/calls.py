@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_core import PydanticSerializationError
 from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_core import PydanticSerializationError
 
 from steps import gate
 from steps.effects import Bench, Effects, lease_s

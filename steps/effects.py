@@ -137,7 +137,9 @@ class Effects:
         unsure = 0
         while await self._renew(job):
             row = await self._load(job)
-            if row["state"] == ActionState.PREPARED:
+            if ActionState(row["state"]).settled:  # its entry was delivered again: nothing is asked of anybody
+                await self._close(job, row)
+            elif row["state"] == ActionState.PREPARED:
                 if not await self._claim_and_send(job, row):
                     await self._back_off(job, pause_s=_PAUSE_S_MAX, why="its run takes no new work now")
                     return "later"
@@ -206,6 +208,16 @@ class Effects:
                 worker_id=job.ticket.worker_id,
                 pause_s=pause_s,
                 detail=why,
+            ),
+        )
+
+    async def _close(self, job: _Job, row: Mapping[str, Any]) -> None:
+        state = "delivered" if row["state"] == ActionState.SUCCEEDED else "discarded"
+        await self._commit(
+            "effect.close",
+            job,
+            lambda session: outbox.close_effect(
+                session, [job.ticket.action_id], state=state, detail=f"the action is {row['state']}"
             ),
         )
 

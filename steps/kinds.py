@@ -35,7 +35,7 @@ class Action(Generic[D]):
     bound: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: Python 3.11 cannot call `Found[Draft](...)` of a frozen generic that has them
 class Found(Generic[R]):
     """It happened, and this is the answer it gave (or would have given). `evidence` is kept for people."""
 
@@ -65,7 +65,7 @@ class Refused(Exception):
     """Raise from an effect when the other side said no for good: the model is told, and it is not sent again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots, as `Found`
 class Approval(Generic[D, P]):
     """A person has to agree before the call is done. A modifier of transaction and effect.
 

@@ -2,7 +2,7 @@
 
 from transactions.artifacts import ArtifactRef
 from transactions.canonical import canonical_json, request_hash
-from transactions.database import Database, Limits, Session, is_transient, until_committed
+from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
 from transactions.errors import (
     Conflict,
     DatabaseUnavailable,
@@ -59,6 +59,7 @@ __all__ = [
     "canonical_json",
     "failpoint",
     "is_transient",
+    "is_unstorable",
     "number_fenced",
     "record_steps",
     "request_hash",

@@ -20,9 +20,10 @@ from transactions.errors import RequestChanged
 from transactions.events import Event, Execution, number, number_fenced, number_open
 from transactions.ids import ActionId, RunId, WorkerId
 from transactions.statements import load
-from transactions.states import ActionState
+from transactions.states import ActionState, RunState
 
 _ACTIONS = load("actions")
+_RUNS = load("runs")
 
 Kind = Literal["transaction", "effect"]
 Safety = Literal["transaction", "idempotent", "verify", "at_most_once"]
@@ -98,7 +99,7 @@ async def get(session: AsyncSession, action_id: ActionId) -> Mapping[str, Any]:
 
 
 async def claim(session: AsyncSession, ticket: Ticket, *, attempt: int) -> Mapping[str, Any] | None:
-    """PREPARED -> IN_FLIGHT under the ticket, as attempt `attempt + 1`. None: not now, or not any more.
+    """PREPARED -> IN_FLIGHT under the ticket, as attempt `attempt + 1`. None: not now, or not any more: roll back.
 
     Raises Fenced when the ticket's execution no longer owns the run.
     """
@@ -113,16 +114,19 @@ async def claim(session: AsyncSession, ticket: Ticket, *, attempt: int) -> Mappi
     )
     if row is None:
         return None
-    await execute(
+    recorded = await fetch_one(
         session,
-        _ACTIONS["record_attempt"],
+        _ACTIONS["record_attempt_if_ticket_still_held"],
         action_id=ticket.action_id,
         attempt=row["attempt"],
         tenant=row["tenant"],
         generation=row["run_generation"],
         worker_id=ticket.worker_id,
+        ticket=ticket.attempt,
         deadline_at=row["attempt_deadline_at"],
     )
+    if recorded is None:
+        return None
     event = Event("action.claimed", {"action": ticket.action_id, "attempt": row["attempt"]})
     if ticket.execution is not None:
         await number_fenced(session, ticket.execution, event)
@@ -244,7 +248,16 @@ async def not_sent(
     await number(
         session, row["run_id"], Event("action.not_sent", {"action": action_id, "reason": reason}), worker_id=worker_id
     )
+    await _cancel_if_run_is_over(session, row["run_id"], action_id)
     return True
+
+
+async def _cancel_if_run_is_over(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
+    """After `number`, which holds the run row's lock. Nobody would ever send it, and nobody else would cancel it."""
+    run = await fetch_one(session, _RUNS["identity"], run_id=run_id)
+    assert run is not None
+    if RunState(run["state"]).ended:
+        await cancel(session, [action_id], reason=f"the run is {run['state']}")
 
 
 async def judge(
@@ -286,6 +299,7 @@ async def absent(session: AsyncSession, action_id: ActionId, *, attempt: int, wo
     await number(
         session, row["run_id"], Event("action.absent", {"action": action_id, "attempt": attempt}), worker_id=worker_id
     )
+    await _cancel_if_run_is_over(session, row["run_id"], action_id)
     return True
 
 
@@ -315,26 +329,48 @@ async def complete_transaction(
     )
 
 
-async def lock_prepared(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
-    """Lock the run's PREPARED actions, before the run row is locked."""
-    return await fetch_all(session, _ACTIONS["lock_prepared_of_run"], run_id=run_id)
+async def lock_unsettled(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
+    """Lock the run's PREPARED, IN_FLIGHT and UNKNOWN actions, before the run row is locked."""
+    return await fetch_all(session, _ACTIONS["lock_unsettled_of_run"], run_id=run_id)
 
 
-async def cancel(session: AsyncSession, action_ids: Sequence[ActionId], *, reason: str) -> None:
-    """CANCELLED for those still PREPARED; their deliveries are discarded."""
+async def lock_with_run(
+    session: AsyncSession, run_id: RunId
+) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any] | None]:
+    """Lock the run's unsettled actions and then its row, in this order. Returns those that are PREPARED, and the run.
+
+    A segment may prepare more calls between the two: then all is released and locked anew, so that none is left out.
+    """
+    while True:
+        attempt = await session.begin_nested()
+        unsettled = await lock_unsettled(session, run_id)
+        run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
+        locked = [row["action_id"] for row in unsettled]
+        if not await fetch_all(session, _ACTIONS["prepared_of_run_beyond"], run_id=run_id, action_ids=locked):
+            await attempt.commit()
+            return prepared(unsettled), run
+        await attempt.rollback()
+
+
+def prepared(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Those of the actions that were not sent."""
+    return [row for row in rows if row["state"] == ActionState.PREPARED]
+
+
+async def cancel(session: AsyncSession, action_ids: Sequence[ActionId], *, reason: str) -> list[ActionId]:
+    """CANCELLED for those still PREPARED, which are returned; their deliveries are discarded."""
     rows = await fetch_all(session, _ACTIONS["cancel_if_prepared"], action_ids=list(action_ids), reason=reason)
-    await outbox.close_effect(session, [row["action_id"] for row in rows], state="discarded", detail=reason)
+    cancelled = [ActionId(row["action_id"]) for row in rows]
+    await outbox.close_effect(session, cancelled, state="discarded", detail=reason)
+    return cancelled
 
 
-async def withdraw(session: AsyncSession, action_id: ActionId, *, reason: str, worker_id: WorkerId) -> None:
-    """Cancel one action that may not be done, number it, and let its run go on."""
+async def withdraw(session: AsyncSession, action_id: ActionId, *, reason: str, worker_id: WorkerId) -> bool:
+    """Cancel one action that may not be done, number it, and let its run go on. False: it is not PREPARED any more."""
+    if not await cancel(session, [action_id], reason=reason):
+        return False
     row = await get(session, action_id)
-    await cancel(session, [action_id], reason=reason)
     event = Event("action.cancelled", {"action": action_id, "reason": reason})
     await number(session, row["run_id"], event, worker_id=worker_id)
     await _wake(session, row["run_id"], action_id)
-
-
-async def unsettled(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
-    """The run's effects that are PREPARED, IN_FLIGHT or UNKNOWN, in the order they were asked for."""
-    return await fetch_all(session, _ACTIONS["unsettled_of_run"], run_id=run_id)
+    return True

@@ -101,13 +101,12 @@ async def decide(
 
     Raises NotFound, Forbidden (wrong role or person), Conflict (decided, expired, or the run is over), InvalidInput.
     """
-    _check_words(by, reason)
+    check_words(by, reason, role)
     approval = await fetch_one(session, _APPROVALS["get"], approval_id=approval_id)
     if approval is None:
         raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
     run_id = RunId(approval["run_id"])
-    prepared = await actions.lock_prepared(session, run_id)
-    run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
+    prepared, run = await actions.lock_with_run(session, run_id)
     assert run is not None
     _check_right(approval, by=by, role=role)
     state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.REJECTED
@@ -132,9 +131,12 @@ async def decide(
     return run_id
 
 
-def _check_words(by: str, reason: str | None) -> None:
-    if not 1 <= len(by.strip()) <= _NAME_CHARACTERS_MAX:
+def check_words(by: str, reason: str | None, role: str | None = None) -> None:
+    """What a person says of a decision, within limits. Raises InvalidInput."""
+    if not 1 <= len(by.strip()) <= _NAME_CHARACTERS_MAX or len(by) > _NAME_CHARACTERS_MAX:
         raise InvalidInput(f"Say who decides, in 1 to {_NAME_CHARACTERS_MAX} characters (--as NAME).")
+    if role is not None and len(role) > _NAME_CHARACTERS_MAX:
+        raise InvalidInput(f"The role has {len(role)} characters; the limit is {_NAME_CHARACTERS_MAX}: shorten it.")
     if reason is not None and len(reason) > _REASON_CHARACTERS_MAX:
         raise InvalidInput(
             f"The reason has {len(reason)} characters; the limit is {_REASON_CHARACTERS_MAX}: shorten it."
@@ -210,8 +212,7 @@ async def expire(session: AsyncSession, approval_id: ApprovalId) -> bool:
     if approval is None:
         return False
     run_id = RunId(approval["run_id"])
-    prepared = await actions.lock_prepared(session, run_id)
-    await fetch_one(session, _RUNS["lock"], run_id=run_id)
+    prepared, _ = await actions.lock_with_run(session, run_id)
     expired = await fetch_one(session, _APPROVALS["expire_if_pending_and_over"], approval_id=approval_id)
     if expired is None:
         return False

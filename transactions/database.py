@@ -1,6 +1,7 @@
 """The door to Postgres: one pool, transactions bound to a tenant, and the difference between "down" and "wrong"."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 import sqlalchemy
 from sqlalchemy import CursorResult, TextClause, make_url, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
@@ -126,6 +127,12 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, PoolTimeout | psycopg.OperationalError)
 
 
+def is_unstorable(error: BaseException) -> bool:
+    """Whether a text was given that Postgres cannot store: a NUL character, or half of a surrogate pair."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, UnicodeEncodeError) or (isinstance(cause, psycopg.DataError) and "NUL" in str(cause))
+
+
 async def until_committed(body: Callable[[], Awaitable[T]], still_mine: Callable[[], None]) -> T:
     """Run a transaction again while the database is away. `still_mine` raises once this process lost its right.
 
@@ -145,9 +152,11 @@ async def until_committed(body: Callable[[], Awaitable[T]], still_mine: Callable
 
 def check_server(url: str) -> int:
     """The server's major version. Raises DatabaseUnavailable with a sentence that says what to do."""
-    shown = make_url(url).render_as_string(hide_password=True)
+    parsed = _parse(url)
+    shown = parsed.render_as_string(hide_password=True)
+    plain = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
     try:
-        with psycopg.connect(_plain(url), connect_timeout=5, autocommit=True) as connection:
+        with psycopg.connect(plain, connect_timeout=5, autocommit=True) as connection:
             version = connection.info.server_version
     except psycopg.Error as error:
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -163,8 +172,15 @@ def check_server(url: str) -> int:
     return version // 10000
 
 
-def _plain(url: str) -> str:
-    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+def _parse(url: str) -> sqlalchemy.URL:
+    with contextlib.suppress(ArgumentError, ValueError):
+        parsed = make_url(url)
+        if parsed.get_backend_name() in ("postgresql", "postgres"):
+            return parsed
+    raise DatabaseUnavailable(
+        "DATABASE_URL is not the URL of a Postgres database: write postgresql://user:password@host:port/name, "
+        "or unset it to use the embedded one."
+    )
 
 
 def sync_engine(url: str) -> sqlalchemy.Engine:

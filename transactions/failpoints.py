@@ -4,7 +4,8 @@ Unarmed, a passage costs one dictionary lookup. Armed through the environment:
 
     SUREFOOT_FAILPOINT=effect.after_send:2     SIGKILL to this process at the second passage of that point
     SUREFOOT_FAILPOINT=*:7                     ... at the seventh passage of any point
-    SUREFOOT_FAILPOINT_LOG=FILE                append "pid point" before dying
+    SUREFOOT_FAILPOINT=effect.after_send:1:stop    SIGSTOP instead, once: somebody else ends the process
+    SUREFOOT_FAILPOINT_LOG=FILE                append "pid point" before dying or stopping
 
 The count lives in the environment itself, so no module keeps state and a fresh process starts fresh.
 """
@@ -18,20 +19,22 @@ LOG = "SUREFOOT_FAILPOINT_LOG"
 
 
 def failpoint(name: str) -> None:
-    """Pass the point `name` (`noun.moment`); dies here if it is armed for this passage."""
+    """Pass the point `name` (`noun.moment`); dies (or stops) here if it is armed for this passage."""
     armed = os.environ.get(ARMED)
     if armed is None:
         return
-    pattern, _, passages = armed.partition(":")
+    pattern, _, rest = armed.partition(":")
+    passages, _, action = rest.partition(":")
     if pattern not in ("*", name):
         return
     left = int(passages or "1") - 1
     if left > 0:
-        os.environ[ARMED] = f"{pattern}:{left}"
+        os.environ[ARMED] = f"{pattern}:{left}:{action}"
         return
+    os.environ.pop(ARMED, None)  # another thread may pass here at the same moment
     if log := os.environ.get(LOG):
         with Path(log).open("a") as file:
             file.write(f"{os.getpid()} {name}\n")
             file.flush()
             os.fsync(file.fileno())
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSTOP if action == "stop" else signal.SIGKILL)

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Protocol
 
+import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from transactions.database import check_server, sync_engine
 from transactions.errors import DatabaseUnavailable
@@ -48,6 +50,14 @@ def migrate(url: str, *, engine_schema: Callable[[str], None], tables: Sequence[
                 _grant_user_schemas(connection)
             lock.execute(text("select pg_advisory_unlock(:lock)"), {"lock": _LOCK})
             lock.commit()
+    except (DBAPIError, psycopg.errors.InsufficientPrivilege) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if not isinstance(cause, psycopg.errors.InsufficientPrivilege):
+            raise
+        raise DatabaseUnavailable(
+            f"This login may not migrate ({cause.diag.message_primary}): run `surefoot migrate` once with a "
+            "DATABASE_URL whose login may create schemas and roles."
+        ) from error
     finally:
         engine.dispose()
 

@@ -23,7 +23,10 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One entry claimed for one consumer: `attempt` counts from 1 and is what an acknowledgement must name."""
+    """One entry claimed for one consumer: `attempt` counts from 1 and is what an acknowledgement must name.
+
+    `taken`: what the inbox says, `{"receipt": ...}`, when this consumer has taken the entry before.
+    """
 
     entry_id: EntryId
     consumer: str
@@ -36,6 +39,7 @@ class Delivery:
     topic: str
     payload: JsonValue
     created_at: datetime
+    taken: Mapping[str, JsonValue] | None = None
 
 
 async def put(
@@ -131,6 +135,7 @@ def _delivery(row: Mapping[str, Any], worker_id: WorkerId) -> Delivery:
         topic=row["topic"],
         payload=row["payload"],
         created_at=row["created_at"],
+        taken=row["taken"],
     )
 
 
@@ -177,7 +182,8 @@ async def renew(
 async def acknowledge(
     session: AsyncSession, delivery: Delivery, *, receipt: JsonValue, detail: str | None = None
 ) -> bool:
-    """DELIVERED with the consumer's receipt. False: this attempt no longer holds the claim."""
+    """DELIVERED with the consumer's receipt, and in its inbox. False: this attempt no longer holds the claim."""
+    await take_into_inbox(session, delivery, result=receipt)  # a fact, whoever holds the claim by now
     return await _settle_attempt(
         session, "acknowledge_attempt", delivery, receipt=canonical_json(receipt), detail=detail
     )

@@ -96,9 +96,12 @@ async def release(session: AsyncSession, run_id: RunId) -> None:
 
 
 async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) -> None:
-    """Cancel a queued, waiting or held run: what was not sent never will be. Raises NotFound, Conflict."""
-    prepared = await actions.lock_prepared(session, run_id)
-    run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
+    """Cancel a queued, waiting or held run: what was not sent never will be.
+
+    Raises NotFound, Conflict, InvalidInput.
+    """
+    approvals.check_words(by, reason)
+    prepared, run = await actions.lock_with_run(session, run_id)
     if run is None:
         raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
     state = RunState(run["state"])

@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import messages, waits
+from transactions import actions, approvals, messages, waits
 from transactions.canonical import canonical_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.events import Event, Execution, number, number_fenced
-from transactions.ids import RunId, Tenant, WorkerId
+from transactions.ids import ActionId, RunId, Tenant, WorkerId
 from transactions.statements import load
 from transactions.states import RunState
 from transactions.waits import Wait
@@ -149,11 +149,14 @@ async def hold(session: AsyncSession, run_id: RunId, n: int, *, reason: str) -> 
 async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bool:
     """The commit that ends a segment. True when it also enqueued the next one. Raises Fenced.
 
-    `number_fenced` comes first here: it takes the run row's lock before anything is counted.
+    The run row is locked before anything is counted, and before it the actions that may have to be cancelled. A run
+    that finishes cancels what was never sent, and is held instead while something was sent and is not settled.
     """
     run_id, n = execution.run_id, execution.segment
+    unsettled = await actions.lock_unsettled(session, run_id)
     if await _ended_before(session, execution):
         return False
+    ending = await _without_loose_ends(session, ending, unsettled)
     data: dict[str, JsonValue] = {"segment": n}
     if ending.reason:
         data["reason"] = ending.reason
@@ -164,7 +167,7 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
         await waits.insert(
             session, run_id=run_id, segment=n, tenant=execution.tenant, wait=await _seen_now(session, wait)
         )
-    await _deny_behind_denied(session, run_id, n)
+    await _deny_behind_denied(session, run_id, n, actions.prepared(unsettled))
     going_on = ending.state is RunState.QUEUED
     state = RunState.WAITING if going_on else ending.state
     updated = await fetch_one(
@@ -183,6 +186,18 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
     assert updated is not None, "number_fenced holds the row"
     await settle(session, run_id, n, outcome=ending.state)
     return await waits.wake(session, run_id) if state is RunState.WAITING else False
+
+
+async def _without_loose_ends(session: AsyncSession, ending: Ending, unsettled: Sequence[Mapping[str, Any]]) -> Ending:
+    if ending.state not in (RunState.COMPLETED, RunState.FAILED):
+        return ending
+    never_sent = [ActionId(row["action_id"]) for row in actions.prepared(unsettled)]
+    await actions.cancel(session, never_sent, reason=f"the run {ending.state} before it was sent")
+    await approvals.void(session, never_sent, reason=f"the run {ending.state}")
+    sent = [row["action_id"] for row in unsettled if row["action_id"] not in never_sent]
+    if not sent:
+        return ending
+    return replace(ending, state=RunState.HELD, reason=f"{sent[0]} was sent and its outcome is not known yet")
 
 
 async def _ended_before(session: AsyncSession, execution: Execution) -> bool:
@@ -224,11 +239,20 @@ async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
     return wait
 
 
-async def _deny_behind_denied(session: AsyncSession, run_id: RunId, n: int) -> None:
-    denied = next((w for w in await waits.of_segment(session, run_id, n) if w["outcome"] == "denied"), None)
-    if denied is not None:
-        reason = f"the call before it was refused: {denied['reason']}"
-        await waits.deny_after(session, run_id, segment=n, position=denied["position"], reason=reason)
+async def _deny_behind_denied(
+    session: AsyncSession, run_id: RunId, n: int, prepared: Sequence[Mapping[str, Any]]
+) -> None:
+    """A call may have been refused before those behind it were prepared: they end with it here."""
+    found = await waits.of_segment(session, run_id, n)
+    denied = next((wait for wait in found if wait["outcome"] == "denied"), None)
+    if denied is None:
+        return
+    reason = f"the call before it was refused: {denied['reason']}"
+    await waits.deny_after(session, run_id, segment=n, position=denied["position"], reason=reason)
+    still = {row["action_id"] for row in prepared}
+    behind = [w["action_id"] for w in found if w["position"] > denied["position"] and w["action_id"] in still]
+    await actions.cancel(session, behind, reason=reason)
+    await approvals.void(session, behind, reason=reason)
 
 
 async def settle(session: AsyncSession, run_id: RunId, n: int, *, outcome: str) -> None:

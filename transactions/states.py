@@ -91,7 +91,7 @@ APPROVAL_TRANSITIONS: Transitions = MappingProxyType(
 DELIVERY_TRANSITIONS: Transitions = MappingProxyType(
     {
         _D.PARKED: frozenset({_D.CLAIMED, _D.DISCARDED}),
-        _D.PENDING: frozenset({_D.CLAIMED, _D.DELIVERED, _D.DISCARDED}),
+        _D.PENDING: frozenset({_D.CLAIMED, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
         _D.CLAIMED: frozenset({_D.CLAIMED, _D.PENDING, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
         _D.DELIVERED: frozenset(),
         _D.DEAD: frozenset(),

@@ -12,6 +12,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
@@ -32,12 +33,14 @@ PING_TIMEOUT_S = 3
 POLL_S = 0.02
 LOG_BYTES_MAX = 10_000_000
 FAILURE = re.compile(r"\b(?:FATAL|PANIC|error): (?! *the database system is )")  # but not what was told to clients
-SETTINGS = {
-    "listen_addresses": "",
-    "port": str(PORT),
-    "max_connections": "200",
-    "fsync": "on",  # the default, said again: what is committed survives, whatever postgresql.conf says
-}
+SETTINGS = MappingProxyType(
+    {
+        "listen_addresses": "",
+        "port": str(PORT),
+        "max_connections": "200",
+        "fsync": "on",  # the default, said again: what is committed survives, whatever postgresql.conf says
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Cluster:
 
     def stop(self) -> bool:
         """Stop the server, cutting off whoever is connected. False when none was running."""
-        alive = locks.try_exclusive(self.place.alive)
+        alive = self._settled()  # so that the process id which pg_ctl signals is the server's, not a reused one
         if alive is not None:
             os.close(alive)
             return False
@@ -136,7 +139,7 @@ class Cluster:
         if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
             log.replace(log.with_suffix(".log.1"))
         log_from = log.stat().st_size if log.exists() else 0
-        settings = SETTINGS | {"unix_socket_directories": f'"{self.socket}"'}
+        settings = {**SETTINGS, "unix_socket_directories": f'"{self.socket}"'}
         options = " ".join(f"-c {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
         # Names relative to the cluster: pg_ctl hands them to a shell, which would read `$` or a quote in a path.
         arguments = ("-s", "-W", "-D", "data", "-l", log.name, "-o", options)
@@ -196,7 +199,7 @@ class Cluster:
 
     def _failure(self, what: str, text: str) -> LocalPostgresError:
         lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-        telling = [line for line in lines if FAILURE.search(line)]
+        telling = [line[found.start() :] for line in lines if (found := FAILURE.search(line))]
         reason = [*telling[:1], *lines[-1:], "no reason given"][0]
         return LocalPostgresError(
             f"Postgres in {self.place.data} {what} ({reason}): read {self.place.log}, or set DATABASE_URL"

@@ -15,9 +15,13 @@ select a.*, extract(epoch from a.attempt_deadline_at - clock_timestamp()) as dea
 select a.*, (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source
   from surefoot.actions a where a.action_id = :action_id for no key update of a
 
--- name: lock_prepared_of_run
-select action_id, turn, position, segment, state from surefoot.actions
- where run_id = :run_id and state = 'PREPARED' order by action_id for no key update
+-- name: lock_unsettled_of_run
+select action_id, turn, position, state from surefoot.actions
+ where run_id = :run_id and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN') order by action_id for no key update
+
+-- name: prepared_of_run_beyond
+select action_id from surefoot.actions
+ where run_id = :run_id and state = 'PREPARED' and not action_id = any(:action_ids)
 
 -- name: claim_prepared_with_ticket
 update surefoot.actions a
@@ -31,9 +35,15 @@ update surefoot.actions a
                   and d.worker_id = :worker_id and d.attempt = :ticket and d.lease_until > clock_timestamp())
 returning a.*, r.generation as run_generation
 
--- name: record_attempt
+-- name: record_attempt_if_ticket_still_held
+-- The claim read the ticket without a lock: it is read again under one, so that nobody takes it before this commit.
 insert into surefoot.attempts (action_id, attempt, tenant, generation, worker_id, deadline_at)
-values (:action_id, :attempt, :tenant, :generation, :worker_id, :deadline_at)
+select :action_id, :attempt, :tenant, :generation, :worker_id, :deadline_at
+  from surefoot.outbox_deliveries d
+ where d.entry_id = :action_id and d.consumer = 'effect' and d.state = 'claimed'
+   and d.worker_id = :worker_id and d.attempt = :ticket and d.lease_until > clock_timestamp()
+   for no key update
+returning attempt
 
 -- name: finish_attempt
 update surefoot.attempts set outcome = :outcome, detail = :detail, finished_at = clock_timestamp()
@@ -96,6 +106,3 @@ select receipt_id, attempt, source, worker_id, result from surefoot.receipts whe
 
 -- name: absent_verdicts_of_attempt
 select count(*) as absent from surefoot.verifications where action_id = :action_id and attempt = :attempt and verdict = 'absent'
-
--- name: unsettled_of_run
-select action_id, state from surefoot.actions where run_id = :run_id and kind = 'effect' and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN') order by turn, position

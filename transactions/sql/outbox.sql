@@ -14,14 +14,15 @@ insert into surefoot.outbox_deliveries (entry_id, consumer, tenant, state, attem
 values (:entry_id, :consumer, :tenant, :state, :attempts_max)
 
 -- name: claim_due_with_skip_locked
+-- A claimant is gone when its row says so. That no row of it is seen says nothing: it may be younger than this statement.
 with due as (
     select d.entry_id, d.consumer from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
      where d.consumer = any(:consumers)
        and (d.consumer <> 'effect' or exists (
             select 1 from surefoot.actions a where a.action_id = e.action_id and a.agent = any(:agents)))
        and ((d.state = 'pending' and d.due_at <= clock_timestamp())
-            or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or not exists (
-                    select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state = 'live'))))
+            or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or exists (
+                    select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state <> 'live'))))
        and not exists (
             select 1 from surefoot.outbox_entries h join surefoot.outbox_deliveries hd using (entry_id)
              where h.tenant = e.tenant and h.topic = e.topic and h.key = e.key and h.key_seq < e.key_seq
@@ -33,7 +34,9 @@ update surefoot.outbox_deliveries d
        lease_until = clock_timestamp() + make_interval(secs => :lease_s)
   from due, surefoot.outbox_entries e
  where d.entry_id = due.entry_id and d.consumer = due.consumer and e.entry_id = d.entry_id
-returning d.entry_id, d.consumer, d.attempt, d.attempts_max, e.tenant, e.run_id, e.action_id, e.topic, e.payload, e.created_at
+returning d.entry_id, d.consumer, d.attempt, d.attempts_max, e.tenant, e.run_id, e.action_id, e.topic, e.payload, e.created_at,
+          (select jsonb_build_object('receipt', i.result) from surefoot.inbox i
+            where i.consumer = d.consumer and i.entry_id = d.entry_id) as taken
 
 -- name: take_if_free
 update surefoot.outbox_deliveries d
@@ -41,8 +44,8 @@ update surefoot.outbox_deliveries d
        lease_until = clock_timestamp() + make_interval(secs => :lease_s)
  where d.entry_id = :entry_id and d.consumer = :consumer
    and (d.state in ('parked', 'pending')
-        or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or not exists (
-                select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state = 'live'))))
+        or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or exists (
+                select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state <> 'live'))))
 returning d.attempt
 
 -- name: renew_if_mine

@@ -176,8 +176,8 @@ def read_limited(path: Path, *, size_max_bytes: int, limit: str, opener: Opener 
     try:
         with open(path, "rb", opener=opener) as file:
             content = file.read(size_max_bytes + 1)
-    except OSError as error:
-        reason = (error.strerror or "it cannot be opened").lower()
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error) or "it cannot be opened").lower()
         raise BadFile(f"{path.name} cannot be read: {reason}; check the path {path}.") from error
     if len(content) > size_max_bytes:
         raise BadFile(f"{path.name} is larger than the limit of {limit}; split it, or leave out what is not needed.")

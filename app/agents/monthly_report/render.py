@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from app.agents.monthly_report.documents import Document
@@ -18,12 +19,14 @@ from app.agents.monthly_report.figures import Change, Counts, Figures, Group, Me
 QUOTE_LENGTH_MAX_CHARS = 1200
 CHART_SIZE_IN = (9.0, 6.4)
 
-NAMES: dict[Measure, str] = {
-    "flights": "Flights",
-    "cancelled": "Cancelled",
-    "delayed_departures": "Delayed departures",
-    "late_arrivals": "Late arrivals",
-}
+NAMES: Mapping[Measure, str] = MappingProxyType(
+    {
+        "flights": "Flights",
+        "cancelled": "Cancelled",
+        "delayed_departures": "Delayed departures",
+        "late_arrivals": "Late arrivals",
+    }
+)
 NOTHING = "n/a"
 
 

@@ -49,12 +49,16 @@ def read_daily_file(request: ReportRequest) -> DailyFile:
 def check(request: ReportRequest) -> None:
     """Raises ValueError (BadMonth, BadFile) with one sentence when the report cannot be made."""
     month = parse_month(request.month)
-    if request.data is None:
-        return
-    file = read_daily_file(request)
-    months = sorted({f"{row.date:%Y-%m}" for row in file.rows})
+    months = _months(request)
     if str(month) not in months:
-        raise ValueError(f"{file.name} has no data for {month}: choose one of {', '.join(months)}.")
+        raise ValueError(f"{request.data_path.name} has no data for {month}: choose one of {', '.join(months)}.")
+
+
+def _months(request: ReportRequest) -> list[str]:
+    """The months that the file has rows of. The bundled file is known to be good, so it is not parsed for this."""
+    if request.data is None:
+        return sorted({line[:7] for line in FLIGHTS.read_text(encoding="utf-8").splitlines()[1:]})
+    return sorted({f"{row.date:%Y-%m}" for row in read_daily_file(request).rows})
 
 
 def prompt(request: ReportRequest) -> str:

@@ -331,6 +331,7 @@ declare
     v_hash text := encode(sha256(convert_to(agent || E'\n' || input::text, 'UTF8')), 'hex');
     v_run text;
     v_seen text;
+    v_caller text := coalesce(current_setting('surefoot.tenant', true), '');
 begin
     perform set_config('surefoot.tenant', tenant, true);
     if not exists (select 1 from surefoot.agents a where a.tenant = start_run.tenant and a.name = agent) then
@@ -349,12 +350,14 @@ begin
             raise exception 'key "%" already started run % with another input: use a new key, or send the first input',
                 idempotency_key, v_run using errcode = 'SF001';
         end if;
+        perform set_config('surefoot.tenant', v_caller, true);
         return v_run;
     end if;
     insert into surefoot.events (run_id, seq, tenant, kind, data, generation)
     values (v_run, 1, tenant, 'run.queued', jsonb_build_object('agent', agent), 0);
     insert into surefoot.segments (run_id, n, tenant) values (v_run, 0, tenant);
     perform surefoot.enqueue_segment(v_run, 0);
+    perform set_config('surefoot.tenant', v_caller, true);
     return v_run;
 end $$;
 
