@@ -1,7 +1,10 @@
 """Real parts for every test: one embedded Postgres, a database of its own for each test, the outside world."""
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -12,7 +15,7 @@ from sqlalchemy import make_url
 
 from app import wiring
 from app.loading import load_agents
-from tests.kit import Site, World
+from tests.kit import Site, World, Zygote
 from transactions import Database
 from transactions.local import LocalPostgres, join
 
@@ -21,23 +24,42 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
-    """The server of this test session, with the template that each test's database is cloned from."""
-    with join(tmp_path_factory.mktemp("postgres"), database="template") as server:
-        wiring.migrate_database(server.url, load_agents(None))
+def postgres() -> Iterator[LocalPostgres]:
+    """The server of this test session, with the template that each test's database is cloned from.
+
+    In a folder that every user can enter, so that it stays there when the tests run as root.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="surefoot-tests-"))
+    folder.chmod(0o755)
+    with join(folder, database="template") as server:
+        wiring.migrate_database(server.url, load_agents("tests.agents.scripted:AGENTS"))
         yield server
         server.leave(force=True)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def clone(postgres: LocalPostgres) -> Callable[[str], AbstractContextManager[str]]:
+    """Makes one more migrated, empty database, which is dropped when its block ends."""
+
+    @contextmanager
+    def made(name: str) -> Generator[str]:
+        admin = make_url(postgres.url).set(database="postgres").render_as_string(hide_password=False)
+        with psycopg.connect(admin, autocommit=True) as connection:
+            connection.execute(sql.SQL("create database {} template template").format(sql.Identifier(name)))
+            try:
+                yield make_url(postgres.url).set(database=name).render_as_string(hide_password=False)
+            finally:
+                connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+    return made
 
 
 @pytest.fixture
-def database_url(postgres: LocalPostgres) -> Iterator[str]:
+def database_url(clone: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
     """A migrated, empty database of this test's own."""
-    name = f"test_{next(_NUMBERS)}"
-    admin = make_url(postgres.url).set(database="postgres").render_as_string(hide_password=False)
-    with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute(sql.SQL("create database {} template template").format(sql.Identifier(name)))
-        yield make_url(postgres.url).set(database=name).render_as_string(hide_password=False)
-        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    with clone(f"test_{next(_NUMBERS)}") as url:
+        yield url
 
 
 @pytest.fixture
@@ -48,15 +70,23 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     await opened.close()
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Where this session's processes are forked from."""
+    zygote = Zygote()
+    yield zygote
+    zygote.end()
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(zygote: Zygote, tmp_path: Path) -> Iterator[World]:
     """The publishing service and the mailbox, as processes of their own, with durable files."""
-    with World(tmp_path) as running:
+    with World(tmp_path, zygote) as running:
         yield running
 
 
 @pytest.fixture
-def site(database_url: str, world: World, tmp_path: Path) -> Iterator[Site]:
+def site(database_url: str, world: World, zygote: Zygote, tmp_path: Path) -> Iterator[Site]:
     """A database and a world, and workers on them that end with the test."""
-    with Site(database_url, world, tmp_path) as running:
+    with Site(database_url, world, tmp_path, zygote) as running:
         yield running

@@ -4,6 +4,7 @@
 environment and its own output files, and leaves nothing behind: no engine, no module state.
 """
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -54,6 +55,18 @@ def call(
     return value
 
 
+def exit_code(function: Callable[..., object], *arguments: object, patience_s: float = PATIENCE_S) -> int:
+    """How the process of a function ends that is not to return: -9 for SIGKILL."""
+    return _run(function, arguments, env=None, cwd=None, patience_s=patience_s).returncode
+
+
+async def until_async(look: Callable[[], bool], patience_s: float = PATIENCE_S / 2) -> None:
+    """Until `look` is true. Raises TimeoutError."""
+    async with asyncio.timeout(patience_s):
+        while not look():  # noqa: ASYNC110  what is looked at is in the database
+            await asyncio.sleep(0.02)
+
+
 def surefoot(
     *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, patience_s: float = PATIENCE_S
 ) -> Ended:
@@ -68,7 +81,7 @@ def plain_environment() -> dict[str, str]:
 
 def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["app.cli", "tests.forked"])
+    context.set_forkserver_preload(["app.cli", "tests.contract.dbos_cases"])
     return context
 
 

@@ -1,6 +1,8 @@
 """Processes for tests: the outside world, workers that can be killed at a point, and waiting for a state."""
 
 import asyncio
+import inspect
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +18,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from app import Surefoot
-from app.demo.worlds.mailbox import Mail, mails
+from app.demo.worlds.mailbox import Mail, Submission, mails, submissions
 from app.demo.worlds.publishing import publications, requests
 from transactions.approvals import Decision
 
@@ -36,36 +38,81 @@ def until(what: str, look: Callable[[], T], patience_s: float = PATIENCE_S) -> T
         time.sleep(0.02)
 
 
+class Zygote:
+    """Forks processes that have the product imported already; see `tests/zygote.py`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.zygote"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def fork(self, out: Path, errors: Path, arguments: Sequence[str], env: Mapping[str, str]) -> int:
+        files = {"out": str(out), "errors": str(errors)}
+        return int(self._ask({**files, "arguments": list(arguments), "env": dict(env)}))
+
+    def exit_code(self, pid: int) -> int | None:
+        """None while it runs; -9 for SIGKILL. To be asked until it is known, and not again."""
+        return self._ask({"wait": pid})
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def end(self) -> None:
+        """End it and whatever it forked."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._process.wait(PATIENCE_S)
+
+
 class Process:
-    """A child process whose output goes to a file. Ended by `kill`, at the latest with its owner."""
+    """A child process whose output goes to `log`, its errors too unless `errors` is given. Ended by `kill`."""
 
-    def __init__(self, log: Path, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        log: Path,
+        arguments: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        errors: Path | None = None,
+        zygote: Zygote | None = None,
+    ) -> None:
         self.log = log
-        with log.open("ab") as out:
-            self.child = subprocess.Popen(
-                [sys.executable, *arguments],
-                stdout=out,
-                stderr=out,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **(env or {})},
+        self._zygote = zygote
+        self._code: int | None = None
+        everything = {**os.environ, **(env or {})}
+        if zygote is not None:
+            self.pid = zygote.fork(log, errors or log, arguments, everything)
+            return
+        with log.open("ab") as out, (errors or log).open("ab") as err:
+            self._child = subprocess.Popen(
+                [sys.executable, *arguments], stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=everything
             )
+        self.pid = self._child.pid
 
-    @property
-    def pid(self) -> int:
-        return self.child.pid
+    def exit_code(self) -> int | None:
+        """None while it runs; -9 for SIGKILL."""
+        if self._code is None:
+            self._code = self._child.poll() if self._zygote is None else self._zygote.exit_code(self.pid)
+        return self._code
 
     def said(self) -> str:
-        return self.log.read_text()
+        return self.log.read_text() if self.log.exists() else ""
 
     def until_it_says(self, words: str) -> str:
         """The first line that contains `words`."""
 
         def look() -> str | None:
+            ended = self.exit_code()
             found = next((line for line in self.said().splitlines() if words in line), None)
-            if found is None and self.child.poll() is not None:
-                raise AssertionError(
-                    f"process ended with {self.child.returncode} before it said {words!r}:\n{self.said()}"
-                )
+            if found is None and ended is not None:
+                raise AssertionError(f"process ended with {ended} before it said {words!r}:\n{self.said()}")
             return found
 
         found = until(f"the process says {words!r}", look)
@@ -74,21 +121,34 @@ class Process:
 
     def until_it_dies(self) -> int:
         """The wait status: -9 for SIGKILL."""
-        return self.child.wait(PATIENCE_S)
+        until(f"process {self.pid} ends", lambda: self.exit_code() is not None)
+        code = self.exit_code()
+        assert code is not None
+        return code
+
+    def until_it_stops(self) -> None:
+        """Until SIGSTOP has frozen it."""
+        stat = Path(f"/proc/{self.pid}/stat")
+        until(f"process {self.pid} is stopped", lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it has not ended."""
+        if self.exit_code() is None:
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
-        if self.child.poll() is None:
-            self.child.send_signal(signal.SIGKILL)
-        self.child.wait()
+        self.signal(signal.SIGKILL)
+        self.until_it_dies()
 
 
 class World:
     """The publishing service and the mailbox. Their own files are the judge."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, zygote: Zygote | None = None) -> None:
         self.publishing_file = folder / "publishing.sqlite"
         self.mail_file = folder / "mail.sqlite"
         self._folder = folder
+        self._zygote = zygote
         self._processes: list[Process] = []
         self.publishing_url = ""
         self.smtp_url = ""
@@ -106,7 +166,9 @@ class World:
 
     def _start(self, name: str, file: Path) -> str:
         process = Process(
-            self._folder / f"{name}.log", ["-m", f"app.demo.worlds.{name}", "--port", "0", "--file", str(file)]
+            self._folder / f"{name}.log",
+            ["-m", f"app.demo.worlds.{name}", "--port", "0", "--file", str(file)],
+            zygote=self._zygote,
         )
         self._processes.append(process)
         return process.until_it_says("ready ").partition(" ")[2].strip()
@@ -121,15 +183,21 @@ class World:
     def mails(self) -> list[Mail]:
         return list(mails(self.mail_file))
 
+    def submissions(self) -> list[Submission]:
+        """Messages that reached the mailbox, those too that repeat one it has."""
+        return list(submissions(self.mail_file))
+
 
 class Site:
     """Workers on one database and one world, with short leases so that a death is seen soon."""
 
-    def __init__(self, database_url: str, world: World, folder: Path) -> None:
+    def __init__(self, database_url: str, world: World, folder: Path, zygote: Zygote | None = None) -> None:
         self.database_url = database_url
+        self._zygote = zygote
         self.world = world
         self.folder = folder
         self.workers: list[Process] = []
+        self._clients: list[httpx.Client] = []
         self.env = {
             "DATABASE_URL": database_url,
             "SUREFOOT_PUBLISHING_URL": world.publishing_url,
@@ -146,35 +214,60 @@ class Site:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for client in self._clients:
+            client.close()
         for worker in self.workers:
             worker.kill()
             if kind is not None:
                 print(f"--- worker {worker.pid}\n{worker.said()}")
 
-    def worker(self, failpoint: str | None = None, *, command: Sequence[str] = ("worker",), **env: str) -> Process:
-        """Start a worker process; with `failpoint` (`name:n` or `*:n`) it kills itself there."""
+    def worker(
+        self,
+        failpoint: str | None = None,
+        *,
+        command: Sequence[str] = ("worker",),
+        broken: Callable[[], None] | None = None,
+        **env: str,
+    ) -> Process:
+        """Start a worker process; with `failpoint` (`name:n` or `*:n`) it kills itself there.
+
+        broken: a function at the top of a test file, called in the new process before the product starts there, to
+        replace a part of it.
+        """
         armed = {"SUREFOOT_FAILPOINT": failpoint} if failpoint else {}
         log = self.folder / f"worker-{len(self.workers)}.log"
-        process = Process(log, ["-m", "app.cli", *command], {**self.env, **armed, **env})
+        program = ["app.cli"]
+        if broken is not None:
+            program = ["tests.broken", f"{inspect.getfile(broken)}:{broken.__name__}"]
+        process = Process(log, ["-m", *program, *command], {**self.env, **armed, **env}, zygote=self._zygote)
         self.workers.append(process)
         return process
 
-    def serve(self, failpoint: str | None = None, **env: str) -> tuple[Process, httpx.Client]:
+    def working(self, failpoint: str | None = None, *, broken: Callable[[], None] | None = None, **env: str) -> Process:
+        """Start a worker and wait until it works."""
+        process = self.worker(failpoint, broken=broken, **env)
+        process.until_it_says("works as")
+        return process
+
+    def serve(
+        self, failpoint: str | None = None, *, broken: Callable[[], None] | None = None, **env: str
+    ) -> tuple[Process, httpx.Client]:
         """Start `surefoot serve` and a client of its API."""
-        process = self.worker(failpoint, command=("serve", "--port", "0"), **env)
+        process = self.worker(failpoint, command=("serve", "--port", "0"), broken=broken, **env)
         url = process.until_it_says("surefoot serves ").split()[2]
-        return process, httpx.Client(base_url=url, trust_env=False, timeout=30)
+        client = httpx.Client(base_url=url, trust_env=False, timeout=30)
+        self._clients.append(client)
+        return process, client
 
     def command(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run one `surefoot` command to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "app.cli", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            env={**os.environ, **self.env, **env},
-            check=False,
-        )
+        words = ["-m", "app.cli", *arguments]
+        out, errors = self.folder / "command.out", self.folder / "command.err"
+        out.unlink(missing_ok=True)
+        errors.unlink(missing_ok=True)
+        process = Process(out, words, {**self.env, **env}, errors=errors, zygote=self._zygote)
+        code = process.until_it_dies()
+        return subprocess.CompletedProcess(words, code, out.read_text(), errors.read_text())
 
     def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
         """Rows of one statement, as the database's owner sees them: all tenants."""

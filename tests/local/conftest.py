@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30) 
         time.sleep(0.005)
 
 
-def is_free(lock: Path) -> bool:
+def lock_is_free(lock: Path) -> bool:
     with lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,10 +114,12 @@ def base() -> Generator[Path]:
 
 def end_server(root: Path) -> None:
     """End the server of this place by its process id, if it lives."""
-    alive = root / "alive"
-    if alive.exists() and not is_free(alive):
-        os.kill(postmaster(root / "cluster/data"), signal.SIGQUIT)
-        wait_until(lambda: is_free(alive), f"the server of {root} ends")
+    alive, data = root / "alive", root / "cluster/data"
+    if not alive.exists() or lock_is_free(alive):
+        return
+    with contextlib.suppress(FileNotFoundError):  # an initdb whose launcher was killed: it ends by itself
+        os.kill(postmaster(data), signal.SIGQUIT)
+    wait_until(lambda: lock_is_free(alive), f"the server of {root} ends")
 
 
 def postmaster(data: Path) -> int:
@@ -193,3 +195,8 @@ def wait() -> Callable[..., None]:
 @pytest.fixture
 def server_pid() -> Callable[[Path], int]:
     return postmaster
+
+
+@pytest.fixture
+def is_free() -> Callable[[Path], bool]:
+    return lock_is_free

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 Start = Callable[..., Any]
+as_root_if_possible = pytest.mark.parametrize("uid", ["root" if os.geteuid() == 0 else "user"], indirect=True)
 as_both = pytest.mark.parametrize("uid", ["root", "user"] if os.geteuid() == 0 else ["user"], indirect=True)
 
 
@@ -95,23 +97,43 @@ def test_a_half_written_postmaster_pid_does_not_matter(
     assert one.value("select 1") == 1
 
 
-MADE_BY = [("root", False), ("user", True)] if os.geteuid() == 0 else [("user", False), ("user", True)]
-
-
-@pytest.mark.parametrize(("uid", "with_initdb"), MADE_BY, indirect=["uid"])
-def test_killed_while_the_data_folder_is_made(with_initdb: bool, data: Path, cold_member: Start, wait: Any) -> None:
+def test_killed_with_initdb_while_the_data_folder_is_made(data: Path, cold_member: Start, wait: Any) -> None:
     first, second = cold_member(), cold_member()
     first.send("join")
     draft = data.with_name("data.new")
     wait(lambda: (draft / "global").is_dir(), "initdb has begun")
     programs = first.process.children(recursive=True)
     first.kill()
-    if with_initdb:
-        for program in programs:
-            with contextlib.suppress(psutil.NoSuchProcess):  # each may end with the one before
-                program.kill()
+    for program in programs:
+        with contextlib.suppress(psutil.NoSuchProcess):  # each may end with the one before
+            program.kill()
 
     second.ask("join")
+    assert second.value("select 1") == 1
+    assert not draft.exists()
+    assert second.ask("leave") == {"stopped": True}
+
+
+@as_root_if_possible
+def test_an_orphaned_initdb_is_waited_for(data: Path, cold_member: Start, wait: Any, is_free: Any) -> None:
+    first, second = cold_member(), cold_member()
+    first.send("join")
+    draft = data.with_name("data.new")
+    wait(lambda: (draft / "global").is_dir(), "initdb has begun")
+    orphans = first.process.children(recursive=True)
+    for orphan in orphans:
+        orphan.suspend()
+    made = draft.stat().st_ino
+    first.kill()
+    second.send("join")
+    wait(lambda: not is_free(data.parents[1] / "lock"), "the second one has the lock")
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        assert draft.stat().st_ino == made, "the folder of a living initdb was taken away"
+    for orphan in orphans:
+        orphan.resume()
+
+    second.answer()
     assert second.value("select 1") == 1
     assert not draft.exists()
     assert second.ask("leave") == {"stopped": True}
@@ -132,8 +154,9 @@ def test_killed_while_it_stops_the_server(data: Path, member: Start, wait: Any) 
     first, second = member(), member()
     first.ask("join")
     log = data.with_name("server.log")
+    before = len(log.read_text())
     first.send("leave")
-    wait(lambda: "received fast shutdown request" in log.read_text(), "the server has begun to stop")
+    wait(lambda: "received fast shutdown request" in log.read_text()[before:], "the server has begun to stop")
     first.kill()
 
     second.ask("join")

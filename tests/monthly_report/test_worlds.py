@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from app.agents.monthly_report.publishing import PublishingService
-from app.demo.worlds.mailbox import mails
+from app.demo.worlds.mailbox import mails, submissions
 from app.demo.worlds.publishing import publications, requests
 
 ROOT = Path(__file__).parents[2]
@@ -147,10 +147,11 @@ async def test_a_proxy_in_the_environment_is_not_asked_for_loopback(
     assert await PublishingService(url).find("r-1") is None
 
 
-def letter(subject: str) -> EmailMessage:
+def letter(subject: str, message_id: str | None = "<entry-1@surefoot.example>") -> EmailMessage:
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = "agent@example.org", "team@example.org", subject
-    message["Message-ID"] = "<entry-1@surefoot.example>"
+    if message_id is not None:
+        message["Message-ID"] = message_id
     message.set_content("Ünïcode\n.dot\nend\n")
     return message
 
@@ -173,8 +174,24 @@ def test_the_mailbox_keeps_every_message_over_a_kill(start: Start, tmp_path: Pat
     assert ("To", "team@example.org") in mail.headers
     assert mail.body == "Ünïcode\n.dot\nend\n"
     _, url = start("mailbox", file, port_of(url))
+    send(url, letter("next", "<entry-2@surefoot.example>"))
+    assert [mail.subject for mail in mails(file)] == ["Größe", "next"]
+
+
+def test_the_mailbox_logs_every_submission_and_keeps_one_mail_for_each_message_id(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "m.sqlite"
+    process, url = start("mailbox", file)
+    send(url, letter("first"))
     send(url, letter("again"))
-    assert [mail.subject for mail in mails(file)] == ["Größe", "again"]
+    kill(process)
+    _, url = start("mailbox", file, port_of(url))
+    send(url, letter("once more"))
+    assert [mail.subject for mail in mails(file)] == ["first"]
+    assert [submission.message_id for submission in submissions(file)] == ["<entry-1@surefoot.example>"] * 3
+    for _ in range(2):
+        send(url, letter("nameless", None))
+    assert [mail.message_id for mail in mails(file)] == ["<entry-1@surefoot.example>", None, None]
+    assert len(submissions(file)) == 5
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,211 @@
+"""An agent whose model says what its input says, with one tool of each sort that the guarantees need.
+
+Input: `{"turns": [[["note", {"text": "a"}], ...], ...]}`: the calls of each response in turn; then the model ends with
+what it was told, as text. Each model request is one line in the file TEST_MODEL_LOG.
+"""
+
+import json
+import os
+import signal
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic import BaseModel
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    RetryPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from outbox import Mail
+from steps import Absent, Action, Approval, Found, RunLimits, Tools, durable, turns_so_far
+from transactions import Run, Tx
+
+TABLES = """
+create schema if not exists scripted;
+create table if not exists scripted.notes (
+    note bigint generated always as identity primary key, text text not null, run_id text not null
+);
+"""
+# Short, so that a verdict of "absent" is soon believed.
+ATTEMPT_S = 3.0
+MANAGER = Approval[Any, [str]](by="role:manager", expires=timedelta(days=3))
+
+
+class Script(BaseModel):
+    turns: list[list[tuple[str, dict[str, Any]]]]
+
+
+@dataclass
+class Deps:
+    outside: str
+    run: Run
+
+
+def make_deps(run: Run) -> Deps:
+    return Deps(os.environ.get("TEST_OUTSIDE_URL", ""), run)
+
+
+def says(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """The next response of the script."""
+    turn = turns_so_far(messages)
+    if log := os.environ.get("TEST_MODEL_LOG"):
+        with Path(log).open("a") as file:
+            file.write(f"{os.getpid()} {turn}\n")
+    assert isinstance(messages[0], ModelRequest)
+    prompt = next(part for part in messages[0].parts if isinstance(part, UserPromptPart))
+    script = Script.model_validate_json(str(prompt.content))
+    if turn < len(script.turns):
+        return ModelResponse(parts=[ToolCallPart(tool, arguments) for tool, arguments in script.turns[turn]])
+    return ModelResponse(parts=[TextPart(json.dumps(told(messages)))])
+
+
+def told(messages: list[ModelMessage]) -> list[list[str]]:
+    """Tool, outcome and content of everything the model was answered, in order."""
+    answers: list[list[str]] = []
+    for message in messages:
+        for part in message.parts if isinstance(message, ModelRequest) else []:
+            if isinstance(part, ToolReturnPart):
+                answers.append([part.tool_name, part.outcome, str(part.content)])
+            elif isinstance(part, RetryPromptPart):
+                answers.append([part.tool_name or "", "retry", str(part.content)])
+    return answers
+
+
+tools = Tools[Deps](id="scripted")
+
+
+@tools.read
+async def look(ctx: RunContext[Deps], text: str) -> str:
+    """Say it back."""
+    return f"saw {text}"
+
+
+@tools.read
+async def whole(ctx: RunContext[Deps], number: int) -> int:
+    """A number that must not be below zero."""
+    if number < 0:
+        raise ModelRetry(f"{number} is below zero: give another")
+    return number
+
+
+@tools.read
+async def poison(ctx: RunContext[Deps]) -> str:
+    """Kills its process, always."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+@tools.transaction
+async def note(tx: Tx[Deps], text: str) -> int:
+    """Write a note. Its number is the database's."""
+    return await _note(tx, text)
+
+
+@tools.transaction
+async def picky_note(tx: Tx[Deps], text: str) -> int:
+    """Write a note that has no exclamation mark."""
+    number = await _note(tx, text)
+    if "!" in text:
+        raise ModelRetry("write it without an exclamation mark")
+    return number
+
+
+@tools.transaction
+async def long_note(tx: Tx[Deps], text: str) -> int:
+    """Write a note, and wait for the outside before it is committed."""
+    number = await _note(tx, text)
+    await _post(tx.deps, f"{tx.action_id}?", text)
+    return number
+
+
+@tools.transaction(approval=MANAGER)
+async def gated_note(tx: Tx[Deps], text: str) -> int:
+    """Write a note, once a manager has agreed."""
+    return await _note(tx, text)
+
+
+@tools.transaction
+async def tell(tx: Tx[Deps], text: str) -> str:
+    """Mail the team."""
+    return await tx.outbox("mail", Mail(to=["team@example.org"], subject=text, body=text))
+
+
+async def sent(action: Action[Deps], text: str) -> Found[int] | Absent:
+    """The outside can be searched by our reference."""
+    async with _client(action.deps) as client:
+        answer = await client.get("/things", params={"reference": action.id})
+        things = answer.raise_for_status().json()
+    return Found(things[0]["number"]) if things else Absent()
+
+
+@tools.effect(verify=sent, attempt_s=ATTEMPT_S)
+async def send(action: Action[Deps], text: str) -> int:
+    """Send it to the outside."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.effect(verify=sent, attempt_s=60.0)
+async def send_patiently(action: Action[Deps], text: str) -> int:
+    """Send it to an outside that may take long."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.effect(verify=sent, approval=MANAGER, attempt_s=ATTEMPT_S)
+async def gated_send(action: Action[Deps], text: str) -> int:
+    """Send it to the outside, once a manager has agreed."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.effect(
+    verify=sent, approval=Approval(by="role:manager", expires=timedelta(milliseconds=300)), attempt_s=ATTEMPT_S
+)
+async def briefly_gated_send(action: Action[Deps], text: str) -> int:
+    """Send it to the outside, if a manager agrees at once."""
+    return await _post(action.deps, action.id, text)
+
+
+async def _note(tx: Tx[Deps], text: str) -> int:
+    rows = await tx.execute(
+        "insert into scripted.notes (text, run_id) values (:text, :run_id) returning note",
+        text=text,
+        run_id=tx.run.run_id,
+    )
+    return int(rows[0]["note"])
+
+
+async def _post(deps: Deps, reference: str, text: str) -> int:
+    async with _client(deps) as client:
+        answer = await client.post("/things", json={"reference": reference, "text": text})
+        return int(answer.raise_for_status().json()["number"])
+
+
+def _client(deps: Deps) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=deps.outside, timeout=60, trust_env=False, headers={"X-Pid": str(os.getpid())})
+
+
+def _agent(name: str, limits: RunLimits) -> Any:
+    return durable(
+        Agent(FunctionModel(says, model_name="scripted"), name=name, deps_type=Deps, toolsets=[tools]),
+        version="1",
+        deps=make_deps,
+        input=Script,
+        prompt=lambda script: script.model_dump_json(),
+        tables=TABLES,
+        limits=limits,
+    )
+
+
+# `hasty` does not wait for an effect: its run waits without a worker at once.
+AGENTS = [_agent("scripted", RunLimits()), _agent("hasty", RunLimits(inline_wait_s=0.1))]

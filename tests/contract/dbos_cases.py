@@ -1,0 +1,218 @@
+"""What happens inside one process of the engine, for `test_dbos.py`: each function is run in a process of its own.
+
+The engine is launched as the product launches it (`app.engine`). DBOS keeps its state in the process, so no case is
+ever run in the process of the tests.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+from dbos import DBOS
+
+from app import engine
+from app.engine import EngineSettings
+from tests.forked import until_async
+
+
+class Gone(BaseException):
+    """What a fence raises: no result of any step."""
+
+
+Body = Callable[[], Awaitable[object]]
+
+
+async def step(name: str, body: Body) -> Any:
+    """A step as the journal opens one."""
+    return await DBOS.run_step_async({"name": name}, body)
+
+
+async def launch(url: str, executor: str, version: str, segment: engine.Segment, *, claims: bool = True) -> None:
+    """As the product does it; a process that claims nothing serves no queue."""
+    if not claims:
+        launched = DBOS.launch
+
+        def launch_without_queues() -> None:
+            DBOS.listen_queues([])
+            launched()
+
+        DBOS.launch = launch_without_queues
+    settings = EngineSettings(
+        url=url,
+        executor_id=executor,
+        version=version,
+        queue_poll_s=0.05,
+        runs_at_once=10,
+        idle_transaction_s=5,
+    )
+    await engine.launch(settings, segment)
+
+
+async def ignored(run_id: str, n: int) -> None:
+    """A segment that does nothing."""
+
+
+def status(url: str, workflow_id: str) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(
+            "select status from dbos.workflow_status where workflow_uuid = %s", [workflow_id]
+        ).fetchone()
+        assert row is not None
+        return row[0]
+
+
+def killed_in_a_step(url: str, executor: str, version: str) -> None:
+    """Two steps of one name are recorded, and the process kills itself inside the third."""
+
+    async def segment(run_id: str, n: int) -> None:
+        for number in (1, 2):
+            await step("same", returns(number))
+        await step("last", _die)
+
+    async def main() -> None:
+        await launch(url, executor, version, segment)
+        await asyncio.sleep(10)
+
+    asyncio.run(main())
+
+
+def returns(value: object) -> Body:
+    async def body() -> object:
+        return value
+
+    return body
+
+
+async def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def recovered(url: str, executor: str, version: str, dead: str) -> list[str]:
+    """The workflows that a process of this version hands over, which itself executes nothing."""
+
+    async def main() -> list[str]:
+        await launch(url, executor, version, ignored, claims=False)
+        return list(await engine.recover(dead))
+
+    return asyncio.run(main())
+
+
+def taken_over(url: str, executor: str, version: str, dead: str, workflow_id: str) -> dict[str, Any]:
+    """Recovers the dead executor's workflow again and again while this process executes it to its end."""
+    seen: dict[str, Any] = {"ran": [], "values": [], "recovered": []}
+
+    async def segment(run_id: str, n: int) -> None:
+        for number in ("one", "two"):
+
+            async def other(number: str = number) -> object:
+                seen["ran"].append(number)
+                return number
+
+            seen["values"].append(await step("same", other))
+
+        async def last() -> object:
+            seen["ran"].append("last")
+            seen["recovered"].append(await engine.recover(dead))
+            return "new"
+
+        seen["values"].append(await step("last", last))
+
+    async def main() -> None:
+        await launch(url, executor, version, segment)
+        seen["recovered"].append(await engine.recover(dead))
+        await until_async(lambda: status(url, workflow_id) == "SUCCESS")
+        seen["recovered"].append(await engine.recover(dead))
+
+    asyncio.run(main())
+    return seen
+
+
+def renamed(url: str, executor: str, version: str, dead: str, workflow_id: str) -> list[str]:
+    """Takes over with a segment whose second step has another name. The bodies that ran."""
+    ran: list[str] = []
+
+    async def segment(run_id: str, n: int) -> None:
+        for name in ("same", "other", "last"):
+
+            async def body(name: str = name) -> object:
+                ran.append(name)
+                return None
+
+            await step(name, body)
+
+    async def main() -> None:
+        await launch(url, executor, version, segment)
+        await engine.recover(dead)
+        await until_async(lambda: status(url, workflow_id) not in ("PENDING", "ENQUEUED"))
+
+    asyncio.run(main())
+    return ran
+
+
+def raised(url: str, workflow_id: str, what: str) -> None:
+    """A recorded step, then one that raises an Exception or a BaseException; until nothing of it runs any more."""
+    error: BaseException = Gone("fenced") if what == "BaseException" else RuntimeError("away")
+    ended = asyncio.Event()
+
+    async def segment(run_id: str, n: int) -> None:
+        async def fails() -> object:
+            raise error
+
+        try:
+            await step("good", returns(1))
+            await step("bad", fails)
+        finally:
+            ended.set()
+
+    async def main() -> None:
+        await launch(url, "a", "v1", segment)
+        await asyncio.wait_for(ended.wait(), 20)
+        with contextlib.suppress(TimeoutError):
+            await until_async(lambda: status(url, workflow_id) != "PENDING", patience_s=0.7)
+
+    asyncio.run(main())
+
+
+def claimed_by_the_latest_version_only(url: str, workflow_id: str) -> tuple[str, str]:
+    """A workflow that names no version: its status under an old version, and after this version became the latest."""
+
+    async def main() -> tuple[str, str]:
+        await launch(url, "a", "v1", ignored)
+        await DBOS.set_latest_application_version_async("v2")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "select dbos.enqueue_workflow(workflow_name => 'surefoot.segment', queue_name => 'surefoot', "
+                "positional_args => array[to_json('r'::text), to_json(0)], workflow_id => %s)",
+                [workflow_id],
+            )
+        await asyncio.sleep(0.6)
+        before = status(url, workflow_id)
+        await DBOS.set_latest_application_version_async("v1")
+        await until_async(lambda: status(url, workflow_id) == "SUCCESS")
+        return before, status(url, workflow_id)
+
+    return asyncio.run(main())
+
+
+def registered(url: str, version: str) -> None:
+    """A process of this version has been launched once."""
+
+    async def main() -> None:
+        await launch(url, "once", version, ignored, claims=False)
+
+    asyncio.run(main())
+
+
+def cancelled(url: str, workflow_id: str) -> str:
+    """The status of a workflow after `engine.cancel`, which no queue of this process serves."""
+
+    async def main() -> str:
+        await launch(url, "a", "v1", ignored, claims=False)
+        await engine.cancel([workflow_id])
+        return status(url, workflow_id)
+
+    return asyncio.run(main())

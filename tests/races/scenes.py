@@ -1,0 +1,396 @@
+"""Runs in a state that a test wants, made by the product's own functions, and what must be true of them afterwards."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg
+from sqlalchemy import text
+
+from tests.races.interleave import Monitor, Stage, SteppedDatabase
+from transactions import (
+    DEFAULT_TENANT,
+    ActionId,
+    ApprovalId,
+    ApprovalState,
+    EntryId,
+    Execution,
+    RunId,
+    RunState,
+    Tenant,
+    WorkerId,
+    actions,
+    approvals,
+    outbox,
+    runs,
+    segments,
+    waits,
+    workers,
+)
+from transactions.actions import Request, Ticket
+from transactions.segments import Begun, Ending
+from transactions.states import (
+    ACTION_TRANSITIONS,
+    APPROVAL_TRANSITIONS,
+    DELIVERY_TRANSITIONS,
+    RUN_TRANSITIONS,
+    ActionState,
+    DeliveryState,
+    Transitions,
+)
+from transactions.waits import Wait
+
+AGENT = "report"
+VERSION = "report=1"
+LEASE_S = 3600.0
+ADA, BOB, EVE = WorkerId("ada"), WorkerId("bob"), WorkerId("eve")
+Kind = Literal["approval", "delivery", "verification", "follows"]
+
+_AUDIT = Path(__file__).with_name("audit.sql").read_text()
+_SEEN = Path(__file__).with_name("seen.sql").read_text()
+_TABLES: Mapping[str, Transitions] = {
+    "runs": RUN_TRANSITIONS,
+    "actions": ACTION_TRANSITIONS,
+    "approvals": APPROVAL_TRANSITIONS,
+    "outbox_deliveries": DELIVERY_TRANSITIONS,
+}
+_DEQUEUE = text(
+    "update dbos.workflow_status set status = 'PENDING', executor_id = :worker_id, application_version = :version"
+    " where workflow_uuid = :id and status = 'ENQUEUED' returning workflow_uuid"
+)
+_HAND_OVER = text(
+    "update dbos.workflow_status set executor_id = :worker_id where workflow_uuid = :id and status = 'PENDING'"
+)
+_OVERDUE = text(
+    "update surefoot.approvals set expires_at = clock_timestamp() - interval '1 ms' where approval_id = :approval_id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A run whose segment ended, or is about to: what it executes as, and the calls it waits for."""
+
+    run_id: RunId
+    execution: Execution
+    waits: Sequence[Wait]
+
+    def ending(self) -> Ending:
+        return Ending(state=RunState.WAITING, turns=1, usage={}, waits=self.waits)
+
+    def action(self, position: int) -> ActionId:
+        return ActionId(f"{self.run_id}/1/{position}:publish")
+
+
+@dataclass(slots=True)
+class Scene:
+    """One database with three live workers, the owner's view of it, and a stage for each interleaving."""
+
+    database: SteppedDatabase
+    admin: psycopg.AsyncConnection[Any]
+    monitor: Monitor
+
+    def stage(self, seed: int) -> Stage:
+        return Stage(self.monitor, seed)
+
+    async def rows(self, query: str, *parameters: object) -> list[Any]:
+        cursor = await self.admin.execute(query.encode(), parameters)
+        return await cursor.fetchall() if cursor.description else []
+
+    # Making.
+
+    async def start(self, tenant: Tenant = DEFAULT_TENANT) -> RunId:
+        async with self.database.transaction("start", tenant) as session:
+            return await runs.start(session, agent=AGENT, input={}, key=None, tenant=tenant, principal="test")
+
+    async def dequeue(self, run_id: RunId, n: int, worker_id: WorkerId) -> None:
+        """What the engine does when a worker takes a segment from the queue."""
+        async with self.database.all_tenants("dequeue") as session:
+            await session.execute(_DEQUEUE, {"id": f"{run_id}:{n}", "worker_id": worker_id, "version": VERSION})
+
+    async def hand_over(self, run_id: RunId, n: int, worker_id: WorkerId) -> None:
+        """What recovery by the engine comes to: another executor has the segment."""
+        async with self.database.all_tenants("hand over") as session:
+            await session.execute(_HAND_OVER, {"id": f"{run_id}:{n}", "worker_id": worker_id})
+
+    async def overdue(self, approval_id: str) -> None:
+        """Time passes."""
+        async with self.database.all_tenants("time") as session:
+            await session.execute(_OVERDUE, {"approval_id": approval_id})
+
+    async def begin(self, run_id: RunId, n: int, worker_id: WorkerId) -> Begun | None:
+        async with self.database.all_tenants("segment.begin") as session:
+            return await segments.begin(
+                session,
+                run_id=run_id,
+                n=n,
+                worker_id=worker_id,
+                versions={AGENT: "1"},
+                turns_max={AGENT: 25},
+                stalls_max=5,
+            )
+
+    async def running(self, tenant: Tenant = DEFAULT_TENANT, worker_id: WorkerId = ADA) -> Execution:
+        """A run whose segment 0 has begun."""
+        run_id = await self.start(tenant)
+        await self.dequeue(run_id, 0, worker_id)
+        begun = await self.begin(run_id, 0, worker_id)
+        assert begun is not None
+        return begun.execution
+
+    async def call(self, session: Any, execution: Execution, position: int, kind: Kind) -> Wait:
+        """Prepare one call of turn 1, as a tool does, up to where it waits."""
+        request = self.request(execution, position, gated=kind == "approval")
+        await self.prepare(session, execution, request)
+        if kind in ("delivery", "verification"):
+            attempt = await outbox.take_effect(
+                session, request.action_id, worker_id=execution.worker_id, lease_s=LEASE_S
+            )
+            assert attempt is not None
+            ticket = Ticket(request.action_id, attempt, execution.worker_id, execution)
+            assert await actions.claim(session, ticket, attempt=0) is not None
+        if kind == "verification":
+            await actions.doubt(
+                session, request.action_id, attempt=1, reason="no answer", worker_id=execution.worker_id
+            )
+        return self.wait(execution, position, kind)
+
+    def wait(self, execution: Execution, position: int, kind: Kind) -> Wait:
+        request = self.request(execution, position, gated=kind == "approval")
+        return Wait(kind, request.action_id, request.call_id, position, "go" if kind == "follows" else None)
+
+    @staticmethod
+    def request(execution: Execution, position: int, *, gated: bool, attempt_s: float = 30.0) -> Request:
+        return Request(
+            action_id=ActionId(f"{execution.run_id}/1/{position}:publish"),
+            turn=1,
+            position=position,
+            call_id=f"call{position}",
+            agent=AGENT,
+            tool="publish",
+            kind="effect",
+            safety="verify",
+            arguments={"position": position},
+            gated=gated,
+            attempts_max=5,
+            attempt_s=attempt_s,
+        )
+
+    @staticmethod
+    async def prepare(session: Any, execution: Execution, request: Request) -> None:
+        await actions.prepare(session, execution, request)
+        await outbox.put(
+            session,
+            entry_id=EntryId(request.action_id),
+            tenant=execution.tenant,
+            run_id=execution.run_id,
+            action_id=request.action_id,
+            topic=outbox.EFFECT,
+            payload=None,
+            consumers=(outbox.EFFECT,),
+            parked=True,
+        )
+        if request.gated:
+            state = await approvals.request(
+                session,
+                execution,
+                request,
+                binding=request.arguments,
+                approver="role:manager",
+                expires=timedelta(hours=1),
+            )
+            assert state is ApprovalState.PENDING
+
+    async def about_to_wait(self, kinds: Sequence[Kind], tenant: Tenant = DEFAULT_TENANT) -> Waiting:
+        execution = await self.running(tenant)
+        async with self.database.transaction("calls", execution.tenant) as session:
+            calls = [await self.call(session, execution, position, kind) for position, kind in enumerate(kinds)]
+        return Waiting(execution.run_id, execution, calls)
+
+    # What may happen at the same moment, each a transaction of its own.
+
+    async def end(self, execution: Execution, ending: Ending) -> bool:
+        async with self.database.transaction("segment.end", execution.tenant) as session:
+            return await segments.end(session, execution, ending)
+
+    async def decide(self, approval_id: str, decision: approvals.Decision, by: str = "ada") -> RunId:
+        async with self.database.transaction("approval.decide", DEFAULT_TENANT) as session:
+            return await approvals.decide(
+                session,
+                ApprovalId(approval_id),
+                decision=decision,
+                by=by,
+                role="manager",
+                reason=None,
+                authenticated=False,
+            )
+
+    async def expire(self, approval_id: str) -> bool:
+        async with self.database.transaction("watchdog.expire", DEFAULT_TENANT) as session:
+            return await approvals.expire(session, ApprovalId(approval_id))
+
+    async def receive(
+        self,
+        action_id: ActionId,
+        *,
+        attempt: int = 1,
+        source: Literal["answer", "verification"] = "answer",
+        worker_id: WorkerId = ADA,
+        result: Any = "done",
+    ) -> None:
+        async with self.database.transaction("effect.answered", DEFAULT_TENANT) as session:
+            await actions.receive(
+                session, action_id, attempt=attempt, source=source, result=result, worker_id=worker_id
+            )
+
+    async def refuse(self, action_id: ActionId, *, attempt: int = 1, worker_id: WorkerId = ADA) -> bool:
+        async with self.database.transaction("effect.refused", DEFAULT_TENANT) as session:
+            return await actions.refuse(session, action_id, attempt=attempt, reason="refused", worker_id=worker_id)
+
+    async def cancel(self, run_id: RunId) -> None:
+        async with self.database.transaction("run.cancel", DEFAULT_TENANT) as session:
+            await runs.cancel(session, run_id, by="ada", reason="asked for")
+
+    async def release(self, run_id: RunId) -> None:
+        async with self.database.transaction("run.release", DEFAULT_TENANT) as session:
+            await runs.release(session, run_id)
+
+    async def restart_lost(self, run_id: RunId, n: int) -> bool:
+        async with self.database.transaction("watchdog.restart", DEFAULT_TENANT) as session:
+            return await segments.restart_lost(session, run_id=run_id, n=n, why="a test", stalls_max=5)
+
+    async def wake(self, run_id: RunId) -> bool:
+        async with self.database.transaction("wake", DEFAULT_TENANT) as session:
+            return await waits.wake(session, run_id)
+
+    # Looking.
+
+    async def seen(self, run_id: RunId) -> dict[str, Any]:
+        """Everything there is about a run, as the owner of the database sees it."""
+        [[seen]] = await self.rows(_SEEN, run_id)
+        return seen
+
+
+@asynccontextmanager
+async def open_scene(url: str) -> AsyncGenerator[Scene]:
+    """A scene on an empty, migrated database."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as admin, Monitor.open(url) as monitor:
+        await admin.execute(_AUDIT.encode())
+        name = admin.info.dbname
+        await admin.execute(f'alter database "{name}" set deadlock_timeout = 20'.encode())
+        await admin.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
+        database = SteppedDatabase(url)
+        try:
+            async with database.all_tenants("register") as session:
+                for worker_id in (ADA, BOB, EVE):
+                    await register(session, worker_id)
+                await workers.announce_agent(session, name=AGENT, version="1", input_schema={})
+            yield Scene(database, admin, monitor)
+        finally:
+            await database.close()
+
+
+async def register(session: Any, worker_id: WorkerId, *, version: str = VERSION, pid: int = 1) -> None:
+    await workers.register(
+        session,
+        worker_id=worker_id,
+        version=version,
+        host="test",
+        machine=f"elsewhere of {worker_id}",
+        pid=pid,
+        pid_start="0",
+        lease_s=LEASE_S,
+    )
+
+
+# What is true of every run at every moment at which nobody is in the middle of a transaction.
+
+
+def legal(moves: Sequence[Mapping[str, Any]]) -> None:
+    """Every move is in the transition tables. Staying in a state is no move."""
+    for move in moves:
+        table = _TABLES.get(move["thing"])
+        if table is None or move["old"] is None or move["old"] == move["new"]:
+            continue
+        allowed = {str(new) for new in table[_member(table, move["old"])]}
+        assert move["new"] in allowed, f"{move['thing']} {move['key']}: {move['old']} -> {move['new']} is no transition"
+
+
+def _member(table: Transitions, name: str) -> Any:
+    return next(state for state in table if str(state) == name)
+
+
+def consistent(seen: Mapping[str, Any]) -> None:
+    """Numbers without gap or repeat, one open segment at most, an engine row for each, states legal and agreeing."""
+    legal(seen["moves"])
+    seqs = [event["seq"] for event in seen["events"]]
+    assert seqs == list(range(1, seen["event_seq"] + 1)), f"event numbers {seqs}, counter {seen['event_seq']}"
+    generations = [event["generation"] for event in seen["events"]]
+    assert generations == sorted(generations), f"an execution that was fenced went on: {generations}"
+    numbers = [segment["n"] for segment in seen["segments"]]
+    assert numbers == list(range(seen["segment"] + 1)), f"segments {numbers}, current {seen['segment']}"
+    assert sorted(row["id"] for row in seen["engine"]) == sorted(f"{seen['run_id']}:{n}" for n in numbers)
+    opened = [segment["n"] for segment in seen["segments"] if segment["state"] == "open"]
+    live = seen["state"] in ("queued", "running")
+    assert opened == ([seen["segment"]] if live else []), f"run is {seen['state']}, open segments {opened}"
+    over = seen["state"] in ("completed", "failed", "cancelled")
+    effects = [row for row in seen["deliveries"] if row["consumer"] == "effect"]
+    deliveries = {row["entry_id"]: DeliveryState(row["state"]) for row in effects}
+    for action in seen["actions"]:
+        settled = ActionState(action["state"]).settled
+        delivery = deliveries[action["action_id"]]
+        closed = delivery in (DeliveryState.DELIVERED, DeliveryState.DEAD, DeliveryState.DISCARDED)
+        assert closed == settled, f"{action['action_id']} is {action['state']}, its delivery {delivery}"
+        assert not (over and action["state"] == "PREPARED"), f"{action['action_id']} is PREPARED and its run over"
+    for approval in seen["approvals"]:
+        action = next(a for a in seen["actions"] if a["action_id"] == approval["action_id"])
+        if action["state"] == "CANCELLED":
+            assert approval["state"] in ("rejected", "expired", "void"), f"cancelled, its approval {approval['state']}"
+        if approval["state"] in ("rejected", "expired", "void"):
+            assert action["state"] == "CANCELLED", f"{approval['state']}, its action {action['state']}"
+
+
+def woken(seen: Mapping[str, Any], n: int) -> None:
+    """Exactly one successor of segment `n` iff it waited and nothing it waits for is open."""
+    segment = seen["segments"][n]
+    successors = [s for s in seen["segments"] if s["n"] > n]
+    open_waits = [w for w in seen["waits"] if w["segment"] == n and w["state"] == "open"]
+    if segment["outcome"] == "waiting" and seen["state"] != "cancelled":
+        assert bool(successors) != bool(open_waits), f"lost or early: {open_waits} open, successors {successors}"
+        assert (seen["state"] == "waiting") == bool(open_waits)
+    if seen["state"] == "cancelled":
+        assert not open_waits
+    assert len(successors) <= 1, f"woken twice: {successors}"
+    approved = {a["action_id"]: a["state"] for a in seen["approvals"]}
+    states = {a["action_id"]: a["state"] for a in seen["actions"]}
+    for wait in seen["waits"]:
+        action_id = wait["action_id"]
+        if wait["state"] == "open" and wait["kind"] == "approval":
+            assert approved[action_id] == "pending", f"{action_id} is {approved[action_id]} and still waited for"
+        if wait["state"] == "open" and wait["kind"] in ("delivery", "verification"):
+            assert not ActionState(states[action_id]).settled, f"{action_id} is settled and still waited for"
+        if wait["outcome"] == "denied" and wait["kind"] in ("approval", "follows"):
+            assert states[action_id] == "CANCELLED", f"{action_id} was denied and is {states[action_id]}"
+        if wait["outcome"] == "go" and wait["kind"] == "approval" and seen["state"] in ("waiting", "queued"):
+            assert approved[action_id] == "approved", f"{action_id} may go and is {approved[action_id]}"
+
+
+def shown(seen: Mapping[str, Any]) -> str:
+    """For the person who reads a failure."""
+    brief = {k: v for k, v in seen.items() if k in ("state", "segment", "generation", "event_seq")}
+    lines = [json.dumps(brief)]
+    for name, keys in (
+        ("segments", ("n", "state", "outcome")),
+        ("waits", ("segment", "kind", "action_id", "state", "outcome")),
+        ("actions", ("action_id", "state", "attempt", "reason")),
+        ("approvals", ("approval_id", "state")),
+        ("deliveries", ("entry_id", "consumer", "state", "attempt", "worker_id")),
+        ("receipts", ("action_id", "attempt", "source", "worker_id", "contradiction")),
+        ("events", ("seq", "kind", "generation", "data")),
+        ("engine", ("id", "status")),
+    ):
+        lines += [f"  {name}: " + " ".join(f"{k}={row[k]}" for k in keys) for row in seen[name]]
+    return "\n".join(lines)

@@ -1,0 +1,389 @@
+"""Two workers, a person and the clock at one ledger: one claim per attempt, facts are kept, what is settled stays."""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import pytest
+from sqlalchemy import text
+
+from tests.races import scenes
+from tests.races.interleave import Pace, Stage, in_lanes
+from tests.races.scenes import ADA, BOB, EVE, LEASE_S, Scene
+from transactions import (
+    DEFAULT_TENANT,
+    ActionId,
+    Conflict,
+    Execution,
+    Fenced,
+    RunId,
+    RunState,
+    WorkerId,
+    actions,
+    outbox,
+)
+from transactions.actions import Ticket
+from transactions.segments import Ending
+from transactions.statements import load
+from transactions.states import ActionState
+from transactions.waits import Wait
+
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 4
+SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
+
+_DIES = text("update surefoot.workers set state = 'dead', ended_at = clock_timestamp() where worker_id = :worker_id")
+_LIVES = text("update surefoot.workers set state = 'live', ended_at = null where worker_id = :worker_id")
+_LEASE_OVER = text(
+    "update surefoot.outbox_deliveries set lease_until = clock_timestamp() - interval '1 s'"
+    " where entry_id = :entry_id and state = 'claimed'"
+)
+_DUE = text(
+    "update surefoot.outbox_deliveries set due_at = clock_timestamp() where entry_id = :entry_id and state = 'pending'"
+)
+
+
+_CLEAR = (
+    "update surefoot.outbox_deliveries set state = 'discarded', lease_until = null, settled_at = clock_timestamp()"
+    " where settled_at is null"
+)
+
+
+class NotClaimed(Exception):
+    """Rolls the claim back, as its caller does."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What the workers told the ledger and the ledger took: the facts that may never be lost."""
+
+    claims: list[tuple[ActionId, int, WorkerId, int]] = field(default_factory=list)
+    receipts: Counter[tuple[ActionId, int, str, str, str]] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Worker:
+    """Somebody who sends and verifies, drawing what it does next from its own random numbers."""
+
+    scene: Scene
+    worker_id: WorkerId
+    action_id: ActionId
+    execution: Execution | None
+    random: random.Random
+    told: Told
+    ticket: int | None = None
+    tickets: list[int] = field(default_factory=list)  # all it ever held: a stale one must not work
+    sent: list[int] = field(default_factory=list)
+    answers: int = 0
+
+    async def work(self, acts: int) -> None:
+        for _ in range(acts):
+            await self.act()
+
+    async def act(self) -> None:
+        if self.ticket is None:
+            await self.take()
+            return
+        row = await self.load()
+        late: list[Callable[[], Awaitable[object]]] = [
+            partial(tell, attempt) for attempt in self.sent for tell in (self.answer, self.refuse)
+        ]
+        if row["state"] == ActionState.PREPARED:
+            nexts = [self.claim, self.claim, self.claim, self.withdraw, self.give_back, *late]
+        elif ActionState(row["state"]).settled:
+            nexts = [self.give_back, self.withdraw, *late]
+        elif row["attempt"] in self.sent:
+            attempt = row["attempt"]
+            nexts = [
+                partial(self.answer, attempt),
+                partial(self.refuse, attempt),
+                partial(self.not_sent, attempt),
+                partial(self.doubt, attempt),
+                partial(self.find, attempt),
+                *late,
+            ]
+        else:
+            attempt = row["attempt"]
+            nexts = [
+                partial(self.find, attempt),
+                partial(self.absent, attempt),
+                partial(self.absent, attempt),
+                partial(self.doubt, attempt),
+                self.give_back,
+                *late,
+            ]
+        await self.random.choice(nexts)()
+
+    async def load(self) -> Mapping[str, Any]:
+        async with self.scene.database.transaction("effect.load", DEFAULT_TENANT) as session:
+            return await actions.get(session, self.action_id)
+
+    async def take(self) -> None:
+        """The ticket, as a segment takes it or as a relay does."""
+        if self.execution is not None:
+            async with self.scene.database.transaction("tool.effect", DEFAULT_TENANT) as session:
+                taken = await outbox.take_effect(session, self.action_id, worker_id=self.worker_id, lease_s=LEASE_S)
+            self._hold(taken)
+            return
+        async with self.scene.database.all_tenants("relay.claim") as session:
+            claimed = await outbox.claim_due(
+                session,
+                consumers=[outbox.EFFECT],
+                agents=[scenes.AGENT],
+                worker_id=self.worker_id,
+                lease_s=LEASE_S,
+                limit=1000,
+            )
+        mine = [delivery.attempt for delivery in claimed if delivery.action_id == self.action_id]
+        self._hold(mine[0] if mine else None)
+
+    def _hold(self, ticket: int | None) -> None:
+        self.ticket = ticket
+        if ticket is not None:
+            self.tickets.append(ticket)
+
+    async def claim(self) -> None:
+        row = await self.load()
+        held = self.random.choice(self.tickets)
+        ticket = Ticket(self.action_id, held, self.worker_id, self.execution)
+        try:
+            async with self.scene.database.transaction("effect.claim", DEFAULT_TENANT) as session:
+                claimed = await actions.claim(session, ticket, attempt=row["attempt"])
+                if claimed is None:
+                    raise NotClaimed
+        except NotClaimed:
+            self.ticket = None
+            return
+        self.sent.append(claimed["attempt"])
+        self.told.claims.append((self.action_id, claimed["attempt"], self.worker_id, held))
+
+    async def answer(self, attempt: int) -> None:
+        self.answers += 1
+        await self._receive(attempt, "answer", f"{self.worker_id} {self.answers // 2}")  # now and then the same again
+
+    async def find(self, attempt: int) -> None:
+        async with self.scene.database.transaction("effect.found", DEFAULT_TENANT) as session:
+            await self._judge(session, attempt, "found")
+            await self._received(session, attempt, "verification", f"{self.worker_id} found")
+        self.told.receipts[(self.action_id, attempt, "verification", self.worker_id, f"{self.worker_id} found")] += 1
+
+    async def _receive(self, attempt: int, source: Literal["answer", "verification"], result: str) -> None:
+        async with self.scene.database.transaction("effect.answered", DEFAULT_TENANT) as session:
+            await self._received(session, attempt, source, result)
+        self.told.receipts[(self.action_id, attempt, source, self.worker_id, result)] += 1
+
+    async def _received(
+        self, session: Any, attempt: int, source: Literal["answer", "verification"], result: str
+    ) -> None:
+        await actions.receive(
+            session, self.action_id, attempt=attempt, source=source, result=result, worker_id=self.worker_id
+        )
+
+    async def _judge(self, session: Any, attempt: int, verdict: actions.Verdict) -> None:
+        await actions.judge(
+            session, self.action_id, attempt=attempt, verdict=verdict, evidence="seen", worker_id=self.worker_id
+        )
+
+    async def absent(self, attempt: int) -> None:
+        async with self.scene.database.transaction("effect.absent", DEFAULT_TENANT) as session:
+            await self._judge(session, attempt, "absent")
+            await actions.absent(session, self.action_id, attempt=attempt, worker_id=self.worker_id)
+
+    async def refuse(self, attempt: int) -> None:
+        async with self.scene.database.transaction("effect.refused", DEFAULT_TENANT) as session:
+            await actions.refuse(session, self.action_id, attempt=attempt, reason="refused", worker_id=self.worker_id)
+
+    async def not_sent(self, attempt: int) -> None:
+        async with self.scene.database.transaction("effect.not_sent", DEFAULT_TENANT) as session:
+            await actions.not_sent(
+                session, self.action_id, attempt=attempt, reason="not sent", worker_id=self.worker_id
+            )
+
+    async def doubt(self, attempt: int) -> None:
+        async with self.scene.database.transaction("effect.unknown", DEFAULT_TENANT) as session:
+            await actions.doubt(session, self.action_id, attempt=attempt, reason="no answer", worker_id=self.worker_id)
+
+    async def withdraw(self) -> None:
+        async with self.scene.database.transaction("effect.withdraw", DEFAULT_TENANT) as session:
+            await actions.withdraw(session, self.action_id, reason="withdrawn", worker_id=self.worker_id)
+
+    async def give_back(self) -> None:
+        assert self.ticket is not None
+        async with self.scene.database.transaction("effect.back_off", DEFAULT_TENANT) as session:
+            await outbox.give_back_effect(
+                session, self.action_id, attempt=self.ticket, worker_id=self.worker_id, pause_s=0.0, detail="later"
+            )
+        self.ticket = None
+
+
+async def test_one_claim_per_attempt_and_no_fact_is_lost(scene: Scene, pace: Pace) -> None:
+    await in_lanes(range(SEED, SEED + INTERLEAVINGS), partial(_play, scene, pace), lanes=1)
+
+
+async def _play(scene: Scene, pace: Pace, seed: int) -> None:
+    stage = scene.stage(seed)
+    told = Told()
+    run_id = await _set(scene, stage, told)
+    try:
+        with pace.one(stage):
+            await stage.play()
+        for actor in stage.actors:
+            if isinstance(actor.error, Conflict | Fenced):
+                pace.note(type(actor.error).__name__)
+            else:
+                actor.outcome()
+        _judged(await scene.seen(run_id), told)
+    except Exception:
+        print(f"seed {seed}")
+        print("\n".join(stage.trace))
+        print(scenes.shown(await scene.seen(run_id)))
+        raise
+    finally:
+        await scene.rows("update surefoot.workers set state = 'live', ended_at = null")
+        await scene.rows(_CLEAR)  # relays claim whatever is due, also of runs that are over
+    pace.note("claims", len(told.claims))
+    pace.note("receipts", told.receipts.total())
+
+
+async def test_without_the_ticket_check_others_claim_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same scenes, and a claim that does not look at whose delivery it is."""
+    statements = dict(load("actions"))
+    unchecked = statements["claim_prepared_with_ticket"].text
+    start = unchecked.index("and exists (select 1 from surefoot.outbox_deliveries")
+    statements["claim_prepared_with_ticket"] = text(unchecked[:start] + unchecked[unchecked.index("returning a.*") :])
+    recorded = statements["record_attempt_if_ticket_still_held"].text
+    statements["record_attempt_if_ticket_still_held"] = text(
+        recorded.replace("and d.attempt = :ticket", "")
+        .replace("and d.worker_id = :worker_id", "")
+        .replace("and d.state = 'claimed'", "")
+        .replace("and d.lease_until > clock_timestamp()", "")
+    )
+    monkeypatch.setattr(actions, "_ACTIONS", statements)
+    caught: list[str] = []
+    for seed in range(60):
+        try:
+            await _play(scene, Pace(), seed)
+        except AssertionError as error:
+            caught.append(str(error))
+    assert any("claimed by" in why for why in caught), f"this test would see no defect: {caught}"
+
+
+async def _set(scene: Scene, stage: Stage, told: Told) -> RunId:
+    """A run with one effect to send: still running, or waiting for it; and those who meddle with it."""
+    execution = await scene.running()
+    request = scene.request(execution, 0, gated=False, attempt_s=stage.random.choice((0.0001, 0.0001, 30.0)))
+    async with scene.database.transaction("calls", execution.tenant) as session:
+        await scene.prepare(session, execution, request)
+    waiting = stage.random.random() < 0.6
+    owns = None if waiting else execution
+    ada = Worker(scene, ADA, request.action_id, owns, random.Random(stage.random.random()), told)
+    bob = Worker(scene, BOB, request.action_id, None, random.Random(stage.random.random()), told)
+    async with scene.database.transaction("calls", execution.tenant) as session:
+        ada._hold(await outbox.take_effect(session, request.action_id, worker_id=ADA, lease_s=LEASE_S))
+    match stage.random.choice(("held", "claimed", "unknown", "given back")):
+        case "claimed":
+            await ada.claim()
+        case "unknown":
+            await ada.claim()
+            await ada.doubt(1)
+            await ada.give_back()
+        case "given back":
+            await ada.give_back()
+        case _:
+            pass
+    if waiting:
+        wait = Wait("delivery", request.action_id, request.call_id, 0, None)
+        await scene.end(execution, Ending(state=RunState.WAITING, turns=1, usage={}, waits=[wait]))
+    for worker in (ada, bob):
+        stage.actor(worker.worker_id, partial(worker.work, stage.random.randint(2, 5)))
+    meddlers: list[tuple[str, Callable[[], Awaitable[object]]]] = [
+        ("ada is declared dead", partial(_dies, scene, ADA)),
+        ("ada is declared dead now", partial(_dies, scene, ADA)),
+        ("bob is declared dead", partial(_dies, scene, BOB)),
+        ("a lease runs out", partial(_admin, scene, _LEASE_OVER, request.action_id)),
+        ("time passes", partial(_admin, scene, _DUE, request.action_id)),
+        ("somebody cancels", partial(scene.cancel, execution.run_id)),
+        ("somebody cancels too", partial(scene.cancel, execution.run_id)),
+        ("the segment is lost", partial(scene.restart_lost, execution.run_id, 0)),
+        ("a recovery", partial(_recovered, scene, execution)),
+        ("the run fails", partial(scene.end, execution, Ending(RunState.FAILED, turns=1, usage={}, reason="failed"))),
+    ]
+    for name, act in stage.random.sample(meddlers, k=stage.random.randint(0, 3)):
+        stage.actor(name, act)
+    return execution.run_id
+
+
+async def _admin(scene: Scene, statement: Any, entry_id: str) -> None:
+    async with scene.database.all_tenants("time") as session:
+        await session.execute(statement, {"entry_id": entry_id})
+
+
+async def _dies(scene: Scene, worker_id: WorkerId) -> None:
+    async with scene.database.all_tenants("death") as session:
+        await session.execute(_DIES, {"worker_id": worker_id})
+
+
+async def _recovered(scene: Scene, execution: Execution) -> None:
+    await scene.hand_over(execution.run_id, 0, EVE)
+    await scene.begin(execution.run_id, 0, EVE)
+
+
+def _judged(seen: Mapping[str, Any], told: Told) -> None:
+    """Everything that this file promises, from the rows and from the order in which they were changed."""
+    scenes.consistent(seen)
+    scenes.woken(seen, 0)
+    [action] = seen["actions"]
+    claims = [attempt for _, attempt, _, _ in told.claims]
+    assert sorted(claims) == list(range(1, action["attempt"] + 1)), f"claims {claims}, attempts {action['attempt']}"
+    assert [row["attempt"] for row in seen["attempts"]] == sorted(claims)
+    assert not (seen["state"] == "cancelled" and action["state"] == "PREPARED")
+    kept = Counter(
+        (ActionId(r["action_id"]), r["attempt"], r["source"], r["worker_id"], r["result"]) for r in seen["receipts"]
+    )
+    assert kept == Counter(set(told.receipts)), "a receipt is lost or doubled"
+    _moves_are_right(seen, told)
+    kinds = Counter(event["kind"] for event in seen["events"])
+    moves = Counter((m["old"], m["new"]) for m in seen["moves"] if m["thing"] == "actions" and m["old"] != m["new"])
+    assert kinds["action.claimed"] == moves["PREPARED", "IN_FLIGHT"]
+    assert kinds["action.unknown"] == moves["IN_FLIGHT", "UNKNOWN"]
+    assert kinds["action.failed"] == sum(n for (_, new), n in moves.items() if new == "FAILED")
+    back = moves["IN_FLIGHT", "PREPARED"] + moves["UNKNOWN", "PREPARED"]
+    assert kinds["action.not_sent"] + kinds["action.absent"] == back
+    assert kinds["action.cancelled"] <= moves["PREPARED", "CANCELLED"], "cancelled, says an event, and it was not"
+
+
+def _moves_are_right(seen: Mapping[str, Any], told: Told) -> None:
+    """Walk through the changes in their order: who may claim, and which receipt is a contradiction."""
+    state, run, holder = "", "", ("", 0)
+    receipts = iter(seen["receipts"])
+    before: list[tuple[int, str]] = []
+    absent: set[int] = set()
+    holders = {attempt: (worker, ticket) for _, attempt, worker, ticket in told.claims}
+    for move in seen["moves"]:
+        match move["thing"]:
+            case "runs":
+                run = move["new"]
+            case "outbox_deliveries":
+                holder = (move["worker_id"], move["attempt"]) if move["new"] == "claimed" else ("", 0)
+            case "verifications":
+                absent |= {move["attempt"]} if move["new"] == "absent" else set()
+            case "actions":
+                if (state, move["new"]) == ("PREPARED", "IN_FLIGHT"):
+                    assert holder == holders[move["attempt"]], f"claimed by {holders[move['attempt']]}, ticket {holder}"
+                    assert run in ("queued", "running", "waiting"), f"claimed while its run is {run}"
+                state = move["new"]
+            case "receipts":
+                attempt, source = move["attempt"], move["new"]
+                against = (
+                    any(other != attempt for other, _ in before)
+                    or (source == "answer" and (attempt, "answer") in before)
+                    or state in ("FAILED", "CANCELLED")
+                    or (source == "answer" and attempt in absent)
+                )
+                assert bool(next(receipts)["contradiction"]) == against, f"receipt of {attempt} after {before}, {state}"
+                before.append((attempt, source))
+            case _:
+                pass

@@ -1,0 +1,62 @@
+"""Settings from the environment: each has a default, a unit and a lower bound, and one sentence when it is wrong."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings
+from transactions import InvalidInput
+
+NUMBERS = {
+    "SUREFOOT_LEASE_S": ("lease_s", 1),
+    "SUREFOOT_WATCHDOG_S": ("watchdog_s", 0.05),
+    "SUREFOOT_QUEUE_POLL_S": ("queue_poll_s", 0.05),
+    "SUREFOOT_RELAY_POLL_S": ("relay_poll_s", 0.05),
+    "SUREFOOT_RUNS_AT_ONCE": ("runs_at_once", 1),
+    "SUREFOOT_STALLS_MAX": ("stalls_max", 1),
+    "SUREFOOT_DRAIN_S": ("drain_s", 0),
+}
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert Settings.from_env({}) == Settings()
+    assert Settings.from_env(dict.fromkeys([*NUMBERS, "DATABASE_URL", "SUREFOOT_HOME"], "")) == Settings()
+
+
+def test_every_setting_can_be_said() -> None:
+    said = Settings.from_env({
+        "DATABASE_URL": "postgresql://db/x",
+        "SUREFOOT_HOME": "/var/lib/x",
+        "SUREFOOT_AGENTS": "shop:agent",
+        "SUREFOOT_SMTP_URL": "smtp://127.0.0.1:25",
+        "SUREFOOT_MAIL_FROM": "a@example.org",
+        **dict.fromkeys(NUMBERS, "7"),
+    })  # fmt: skip
+    assert said.home == Path("/var/lib/x")
+    assert said.database_url == "postgresql://db/x"
+    assert {getattr(said, name) for name, _ in NUMBERS.values()} == {7}
+    defaults = Settings()
+    unsaid = [f.name for f in dataclasses.fields(Settings) if getattr(said, f.name) == getattr(defaults, f.name)]
+    assert unsaid == [], "a field that the environment cannot set"
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("text", ["abc", "-1", "nan", "inf", "1e999", "1,5", "1s", "0x10"])
+def test_a_number_that_is_none_is_one_sentence_with_the_variables_name(name: str, text: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        Settings.from_env({name: text})
+    assert str(error.value).startswith(
+        f"{name}={text!r}: give a number of at least {NUMBERS[name][1]:g}, or unset it for "
+    )
+
+
+@pytest.mark.parametrize("name", ["SUREFOOT_RUNS_AT_ONCE", "SUREFOOT_STALLS_MAX"])
+def test_a_count_is_whole(name: str) -> None:
+    with pytest.raises(InvalidInput, match="whole number"):
+        Settings.from_env({name: "2.5"})
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Settings().lease_s = 1  # type: ignore[misc]
