@@ -27,10 +27,11 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import to_jsonable_python
 
 from steps import DurableAgent
+from steps.bench import Bench
 from steps.calls import Seat, Turns
 from steps.clock import Clock
 from steps.durability import ModelFailed, SurefootDurability
-from steps.effects import Bench, Effects
+from steps.effects import Effects
 from steps.journal import Journal
 from steps.toolset import DurableToolset, ToolRaised
 from transactions import (
@@ -153,7 +154,7 @@ class _Execution:
                 "principal": self._begun.principal,
             }
         )
-        deps = await self._agent.make_deps(run)
+        deps = await until_committed(lambda: self._agent.make_deps(run), self._bench.still_mine)
         seat = Seat(
             self._bench,
             self._parts.effects,

@@ -14,8 +14,9 @@ from app.watchdog import Watchdog
 from app.worker import Worker
 from outbox import Consumer, MailConsumer, Outcome, Relay, RelaySettings, Settled, SmtpServer
 from steps import DurableAgent
+from steps.bench import Bench
 from steps.clock import SystemClock
-from steps.effects import Bench, Effects
+from steps.effects import Effects
 from transactions import Database, Limits, Wakeups, WorkerId, migrate, outbox
 from transactions.actions import Ticket
 from transactions.lease import Lease, end_process

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
@@ -11,7 +11,8 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_core import PydanticSerializationError
 
 from steps import gate
-from steps.effects import Bench, Effects, lease_s
+from steps.bench import Bench
+from steps.effects import Effects, lease_s
 from steps.journal import Done, Journal
 from steps.outcomes import call_body
 from steps.tools import Spec
@@ -242,11 +243,13 @@ class Call:
             prepared = await self._commit("tool.effect", self._prepare_and_claim)
         except gate.Objection as error:
             await self._withdraw(str(error))
-            return Done({"failed": str(error)})
+            return _settled(await self._load(), mine=True) or Done({"defer": "delivery"}, "deferred")
         if isinstance(prepared, Done):
             return prepared
         if prepared.ticket is not None:
-            task = self.seat.effects.start(prepared.ticket, self.seat.execution.tenant, prepared.claimed)
+            # From here the claim of the delivery is the right to act: the segment may end before the effect does.
+            ticket = replace(prepared.ticket, execution=None)
+            task = self.seat.effects.start(ticket, self.seat.execution.tenant, prepared.claimed)
             await asyncio.wait({task}, timeout=self.seat.inline_wait_s)
             if task.done() and isinstance(error := task.exception(), Fenced):
                 raise error
@@ -277,11 +280,11 @@ class Call:
         return _Prepared(ticket, await gate.claim(tx, ticket, self.spec, row))
 
     async def _withdraw(self, why: str) -> None:
-        """Cancel the action: its approval does not hold any more."""
+        """Cancel the action: its approval does not hold any more. Nothing when somebody has sent it meanwhile."""
 
         async def cancel(session: Session) -> None:
-            await actions.cancel(session, [self.request.action_id], reason=why)
-            await self._number(session, "action.cancelled")
+            if await actions.cancel(session, [self.request.action_id], reason=why):
+                await self._number(session, "action.cancelled")
 
         await self._commit("tool.withdraw", cancel)
 

@@ -13,21 +13,16 @@ from typing import Any, Literal, TypedDict, TypeVar, cast
 from pydantic import JsonValue
 
 from steps import gate
-from steps.durable import DurableAgent
+from steps.bench import Bench
 from steps.kinds import Absent, Action, Found, Unsure
 from steps.outcomes import Outcome, attempt, call_body
 from steps.tools import Spec
 from transactions import (
-    ActionId,
     ActionState,
-    Database,
     Fenced,
     Run,
-    RunId,
     Session,
     Tenant,
-    Tx,
-    Wakeups,
     WorkerId,
     actions,
     approvals,
@@ -54,31 +49,6 @@ class _Where(TypedDict):
 
 
 Driven = Literal["settled", "later", "lost"]
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What the tools of a process work with."""
-
-    database: Database
-    agents: Mapping[str, DurableAgent[Any]]
-    worker_id: WorkerId
-    wakeups: Wakeups
-    consumers: Mapping[str, tuple[str, ...]]
-    still_mine: Callable[[], None]
-    on_fenced: Callable[[str], None]
-
-    def run(self, row: Mapping[str, Any]) -> Run:
-        """The run of a row of `runs.identity`, for a deps factory."""
-        tenant = Tenant(row["tenant"])
-
-        async def query(sql: str, /, **parameters: object) -> Any:
-            return await self.database.query(tenant, sql, **parameters)
-
-        return Run(RunId(row["run_id"]), tenant, row["agent"], row["input"], row["principal"], query)
-
-    def tx(self, session: Session, run: Run, deps: object, action_id: str) -> Tx[Any]:
-        return Tx(deps, run, ActionId(action_id), session, self.consumers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +147,7 @@ class Effects:
         agent = self._bench.agents[action["agent"]]
         spec = agent.specs[action["tool"]]
         run = self._bench.run(identity)
-        deps = await agent.make_deps(run)
+        deps = await until_committed(lambda: agent.make_deps(run), self._bench.still_mine)
         return _Job(ticket, tenant, spec, run, deps, spec.parse(action["request"]), action["request"])
 
     async def _load(self, job: _Job) -> Mapping[str, Any]:
