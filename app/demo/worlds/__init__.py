@@ -5,6 +5,6 @@
 
 Each prints one line when it listens, `ready http://127.0.0.1:PORT` or `ready smtp://127.0.0.1:PORT` (port 0 picks a
 free one), and answers only after what it was told is on disk: killed and started again on the same file, it knows
-everything it had answered for. `publishing.publications`, `publishing.requests` and `mailbox.mails` read such a file
-from any process, also while its service runs.
+everything it had answered for. `publishing.publications`, `publishing.requests`, `mailbox.mails` and
+`mailbox.submissions` read such a file from any process, also while its service runs.
 """

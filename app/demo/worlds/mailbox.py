@@ -1,7 +1,8 @@
-"""A real SMTP sink: it accepts every message and keeps it, and answers 250 only after the message is on disk.
+"""A real SMTP sink: it accepts every message, and answers 250 only after the message is on disk.
 
-It does not put together what was sent twice: a message that arrives again is one more mail. Times are seconds since
-1970.
+It logs every submission and keeps one mail for each Message-ID, as mail stores do that honour it: a message that
+arrives again is a submission and no second mail; one without a Message-ID is always a mail of its own. Times are
+seconds since 1970.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from app.demo.worlds.service import announce, take_place, transaction
 
-TABLE = """create table if not exists mails (
-    id integer primary key autoincrement, message_id text, sender text not null, recipients text not null,
-    headers text not null, body text not null, received_at real not null)"""
+TABLES = (
+    """create table if not exists mails (
+        id integer primary key autoincrement, message_id text unique, sender text not null, recipients text not null,
+        headers text not null, body text not null, received_at real not null)""",
+    """create table if not exists submissions (
+        id integer primary key autoincrement, message_id text, received_at real not null)""",
+)
 MESSAGE_SIZE_MAX_MB = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """One accepted message: `sender` and `recipients` from the envelope, the rest from the message.
+    """One mail that was kept: `sender` and `recipients` from the envelope, the rest from the message.
 
     `headers` has each header in order, `body` the plain text with
     plain newlines; `message_id` is None when the message had none.
@@ -46,8 +51,24 @@ class Mail:
         return next((value for name, value in self.headers if name.lower() == "subject"), "")
 
 
-def mails(file: Path) -> list[Mail]:
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One message that was accepted, whether it became a mail or repeated one."""
+
+    id: int
+    message_id: str | None
+    received_at: float
+
+
+def submissions(file: Path) -> list[Submission]:
     """Every message that the mailbox whose file this is has accepted, oldest first."""
+    with transaction(file) as connection:
+        rows = connection.execute("select * from submissions order by id").fetchall()
+    return [Submission(**dict(row)) for row in rows]
+
+
+def mails(file: Path) -> list[Mail]:
+    """The mails that the mailbox whose file this is has kept, oldest first: one for each Message-ID."""
     with transaction(file) as connection:
         rows = connection.execute("select * from mails order by id").fetchall()
     return [
@@ -78,18 +99,21 @@ class Sink:
 def _keep(file: Path, envelope: Envelope) -> None:
     raw = envelope.content or b""
     message = message_from_bytes(raw if isinstance(raw, bytes) else raw.encode(), policy=default)
-    message_id = message["Message-ID"]
+    message_id = None if message["Message-ID"] is None else str(message["Message-ID"]).strip()
+    received_at = time.time()
     headers = [(name, str(value)) for name, value in message.items()]
     with transaction(file, create=True) as connection:
+        connection.execute("insert into submissions (message_id, received_at) values (?, ?)", (message_id, received_at))
         connection.execute(
-            "insert into mails (message_id, sender, recipients, headers, body, received_at) values (?, ?, ?, ?, ?, ?)",
+            "insert into mails (message_id, sender, recipients, headers, body, received_at) values (?, ?, ?, ?, ?, ?)"
+            " on conflict (message_id) do nothing",
             (
-                None if message_id is None else str(message_id),
+                message_id,
                 envelope.mail_from or "",
                 json.dumps(envelope.rcpt_tos),
                 json.dumps(headers),
                 _plain_text(message),
-                time.time(),
+                received_at,
             ),
         )
 
@@ -108,7 +132,8 @@ def _plain_text(message: EmailMessage) -> str:
 async def serve() -> None:
     place = take_place("mailbox")
     with transaction(place.file, create=True) as connection:
-        connection.execute(TABLE)
+        for table in TABLES:
+            connection.execute(table)
     loop = asyncio.get_running_loop()
     sink = Sink(place.file)
 
