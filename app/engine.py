@@ -20,9 +20,10 @@ Segment = Callable[[str, int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """`executor_id` is unique per process start; `idle_transaction_s` stays below the lease."""
+    """`executor_id` is unique per process start; `idle_transaction_s` stays below the lease; `connect` opens a connection."""
 
     url: str
+    connect: Callable[[], object]
     executor_id: str
     version: str
     queue_poll_s: float
@@ -47,6 +48,7 @@ async def launch(settings: EngineSettings, segment: Segment) -> None:
         "serializer": TypedJson(),
         "run_migrations": False,
         "sys_db_pool_size": 10,
+        "db_engine_kwargs": {"creator": settings.connect},
         "sys_db_idle_transaction_timeout_sec": settings.idle_transaction_s,
         "log_level": "ERROR",
     }

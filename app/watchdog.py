@@ -74,7 +74,12 @@ class Watchdog:
             why = f"the engine says {row['status'] or 'nothing'}, version {row['application_version']}"
             async with self.database.transaction("watchdog.restart", Tenant(row["tenant"])) as session:
                 if await segments.restart_lost(
-                    session, run_id=row["run_id"], n=row["segment"], why=why, stalls_max=self.stalls_max
+                    session,
+                    run_id=row["run_id"],
+                    n=row["segment"],
+                    version=self.version,
+                    why=why,
+                    stalls_max=self.stalls_max,
                 ):
                     _log.warning("run %s goes on without its segment %d: %s", row["run_id"], row["segment"], why)
         await engine.cancel(superseded)

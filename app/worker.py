@@ -15,6 +15,7 @@ from outbox import Relay
 from steps import DurableAgent
 from steps.effects import Effects
 from transactions import Database, Wakeups, WorkerId, workers
+from transactions.database import connector
 from transactions.lease import Lease
 
 
@@ -59,6 +60,7 @@ class Worker:
         await engine.launch(
             engine.EngineSettings(
                 url=self.database.url,
+                connect=connector(self.database.url),
                 executor_id=self.worker_id,
                 version=self.version,
                 queue_poll_s=self.settings.queue_poll_s,

@@ -23,6 +23,7 @@ from transactions.statements import load
 from transactions.states import ActionState, RunState
 
 _ACTIONS = load("actions")
+_APPROVALS = load("approvals")
 _RUNS = load("runs")
 
 Kind = Literal["transaction", "effect"]
@@ -59,7 +60,10 @@ class Ticket:
 
 
 async def prepare(session: AsyncSession, execution: Execution, request: Request) -> Mapping[str, Any]:
-    """The action's row, made if it is new, and locked. Raises RequestChanged when the id came with another request."""
+    """The action's row, made if it is new, and locked; as `get` shows it if it is settled.
+
+    Raises RequestChanged when the id came with another request.
+    """
     digest = request_hash(request.arguments)
     await execute(
         session,
@@ -88,7 +92,8 @@ async def prepare(session: AsyncSession, execution: Execution, request: Request)
             f"Action {request.action_id} is recorded with another request ({row['tool']}, {row['request_hash'][:12]}; "
             f"now {request.tool}, {digest[:12]}). Nothing was sent. Start a new run for the new request."
         )
-    return row
+    # The receipts are read after the lock was waited for: its own statement saw them as they were before.
+    return await get(session, request.action_id) if ActionState(row["state"]).settled else row
 
 
 async def get(session: AsyncSession, action_id: ActionId) -> Mapping[str, Any]:
@@ -148,16 +153,16 @@ async def receive(
     A second receipt, or one against a verdict, is kept with its contradiction.
     """
     text = canonical_json(result)
-    moved = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
-    assert moved is not None
+    row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
+    assert row is not None
     earlier = await fetch_all(session, _ACTIONS["receipts_of"], action_id=action_id)
     if any(
         (r["attempt"], r["source"], r["worker_id"], r["result"]) == (attempt, source, worker_id, result)
         for r in earlier
     ):
         return  # the same receipt once more: the answer to its commit was lost
-    contradiction = await _contradiction(session, moved, earlier, attempt=attempt, source=source)
-    await execute(session, _ACTIONS["succeed_if_unsettled"], action_id=action_id, result=text)
+    contradiction = await _contradiction(session, row, earlier, attempt=attempt, source=source)
+    moved = await fetch_one(session, _ACTIONS["succeed_if_unsettled"], action_id=action_id, result=text)
     await execute(
         session,
         _ACTIONS["append_receipt"],
@@ -173,8 +178,9 @@ async def receive(
     data: dict[str, JsonValue] = {"action": action_id, "attempt": attempt, "source": source}
     if contradiction:
         data["contradiction"] = contradiction
-    await number(session, moved["run_id"], Event("action.succeeded", data), worker_id=worker_id)
-    await _wake(session, moved["run_id"], action_id)
+    kind = "receipt.kept" if moved is None else "action.succeeded"
+    await number(session, row["run_id"], Event(kind, data), worker_id=worker_id)
+    await _wake(session, row["run_id"], action_id)
 
 
 async def _contradiction(
@@ -358,10 +364,12 @@ def prepared(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
 
 
 async def cancel(session: AsyncSession, action_ids: Sequence[ActionId], *, reason: str) -> list[ActionId]:
-    """CANCELLED for those still PREPARED, which are returned; their deliveries are discarded."""
+    """CANCELLED for those still PREPARED, which are returned; their deliveries are discarded, their approvals void."""
     rows = await fetch_all(session, _ACTIONS["cancel_if_prepared"], action_ids=list(action_ids), reason=reason)
     cancelled = [ActionId(row["action_id"]) for row in rows]
-    await outbox.close_effect(session, cancelled, state="discarded", detail=reason)
+    if cancelled:
+        await outbox.close_effect(session, cancelled, state="discarded", detail=reason)
+        await execute(session, _APPROVALS["void_of_actions"], action_ids=cancelled, reason=reason)
     return cancelled
 
 

@@ -181,7 +181,6 @@ async def _apply(
             behind = [r["action_id"] for r in prepared if r["turn"] == own["turn"] and r["position"] > own["position"]]
             await actions.cancel(session, [action_id], reason=refused)
             await actions.cancel(session, behind, reason=f"the call before it was refused: {refused}")
-            await void(session, behind, reason=f"the call before it was refused: {refused}")
             run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
             assert run is not None
             await waits.deny_after(
@@ -192,12 +191,6 @@ async def _apply(
                 reason=f"the call before it was refused: {refused}",
             )
     await waits.wake(session, run_id)
-
-
-async def void(session: AsyncSession, action_ids: Sequence[ActionId], *, reason: str) -> None:
-    """Approvals of actions that will not be done: pending or given, they no longer hold."""
-    if action_ids:
-        await execute(session, _APPROVALS["void_of_actions"], action_ids=list(action_ids), reason=reason)
 
 
 async def overdue(session: AsyncSession, *, limit: int) -> Sequence[tuple[ApprovalId, Tenant]]:

@@ -183,6 +183,23 @@ def _parse(url: str) -> sqlalchemy.URL:
     )
 
 
+def connector(url: str) -> Callable[[], psycopg.Connection]:
+    """How the engine opens its connections: a failure to connect says so by its SQLSTATE, 08001.
+
+    The engine pauses while the database is away, but knows that by the driver's words, which differ where a Unix
+    socket is missing or a name does not resolve; what it does not know it records as the failure of the run.
+    """
+    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+    def connect() -> psycopg.Connection:
+        try:
+            return psycopg.connect(plain, connect_timeout=5, application_name="surefoot engine")
+        except psycopg.OperationalError as error:
+            raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error
+
+    return connect
+
+
 def sync_engine(url: str) -> sqlalchemy.Engine:
     """An engine for migrations: the login's own role, one connection at a time."""
     return sqlalchemy.create_engine(make_url(url).set(drivername="postgresql+psycopg"), poolclass=sqlalchemy.NullPool)

@@ -111,7 +111,6 @@ async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) 
         next_step = "it is over" if state.ended else "wait until it waits or ends, then look again"
         raise Conflict(f"Run {run_id} is {state} and cannot be cancelled: {next_step}.")
     await actions.cancel(session, [row["action_id"] for row in prepared], reason=f"run cancelled by {by}")
-    await approvals.void(session, [row["action_id"] for row in prepared], reason=f"run cancelled by {by}")
     await waits.deny_open(session, run_id, reason="the run was cancelled")
     await segments.settle(session, run_id, run["segment"], outcome="cancelled")
     await execute(

@@ -8,9 +8,10 @@ from typing import Any, Literal, cast
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, approvals, messages, waits
+from transactions import actions, messages, waits
 from transactions.canonical import canonical_json
 from transactions.database import execute, fetch_all, fetch_one
+from transactions.errors import Fenced
 from transactions.events import Event, Execution, number, number_fenced
 from transactions.ids import ActionId, RunId, Tenant, WorkerId
 from transactions.statements import load
@@ -62,7 +63,10 @@ async def begin(
     stalls_max: int,
     turns_max: Mapping[str, int],
 ) -> Begun | None:
-    """Take a new generation of the run's current segment. None: there is nothing for this execution to do."""
+    """Take a new generation of the run's current segment. None: there is nothing for this execution to do.
+
+    Raises Fenced when the worker's lease does not live.
+    """
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
     segment = await fetch_one(session, _SEGMENTS["lock"], run_id=run_id, n=n)
     if run is None or segment is None or segment["state"] != "open" or run["segment"] != n:
@@ -72,6 +76,8 @@ async def begin(
     owned = await fetch_one(session, _SEGMENTS["owned_by_executor"], workflow_id=f"{run_id}:{n}", worker_id=worker_id)
     if owned is None:
         return None
+    if not owned["lives"]:
+        raise Fenced(f"worker {worker_id} has no live lease: it may not begin segment {n} of run {run_id}")
     steps_seen = await _steps_recorded(session, run_id)
     went_on = steps_seen > run["steps_seen"]
     stalls = 0 if went_on else run["stalls"] + (1 if segment["executions"] else 0)
@@ -193,7 +199,6 @@ async def _without_loose_ends(session: AsyncSession, ending: Ending, unsettled: 
         return ending
     never_sent = [ActionId(row["action_id"]) for row in actions.prepared(unsettled)]
     await actions.cancel(session, never_sent, reason=f"the run {ending.state} before it was sent")
-    await approvals.void(session, never_sent, reason=f"the run {ending.state}")
     sent = [row["action_id"] for row in unsettled if row["action_id"] not in never_sent]
     if not sent:
         return ending
@@ -229,7 +234,9 @@ async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
         if row["state"] == "approved":
             return Wait(wait.kind, wait.action_id, wait.call_id, wait.position, "go")
         if row["state"] != "pending":
-            reason = row["reason"] or f"the approval is {row['state']}"
+            action = await fetch_one(session, load("actions")["get"], action_id=wait.action_id)
+            assert action is not None
+            reason = action["reason"] or f"the approval is {row['state']}"  # in the words of whoever refused it
             return Wait(wait.kind, wait.action_id, wait.call_id, wait.position, "denied", reason)
     if wait.kind in ("delivery", "verification"):
         row = await fetch_one(session, load("actions")["get"], action_id=wait.action_id)
@@ -252,7 +259,6 @@ async def _deny_behind_denied(
     still = {row["action_id"] for row in prepared}
     behind = [w["action_id"] for w in found if w["position"] > denied["position"] and w["action_id"] in still]
     await actions.cancel(session, behind, reason=reason)
-    await approvals.void(session, behind, reason=reason)
 
 
 async def settle(session: AsyncSession, run_id: RunId, n: int, *, outcome: str) -> None:
@@ -262,13 +268,20 @@ async def settle(session: AsyncSession, run_id: RunId, n: int, *, outcome: str) 
 
 async def lost(session: AsyncSession, *, version: str, limit: int) -> Sequence[Mapping[str, Any]]:
     """Current segments that the engine will never execute again: terminal, gone, or of a version nobody runs."""
-    return await fetch_all(session, _SEGMENTS["lost"], version=version, limit=limit)
+    return await fetch_all(session, _SEGMENTS["lost"], version=version, run_id=None, limit=limit)
 
 
-async def restart_lost(session: AsyncSession, *, run_id: RunId, n: int, why: str, stalls_max: int) -> bool:
-    """Give up a lost segment and go on in the next one from the run's own record. True when it was still current."""
+async def restart_lost(
+    session: AsyncSession, *, run_id: RunId, n: int, version: str, why: str, stalls_max: int
+) -> bool:
+    """Give up a lost segment and go on in the next one from the run's own record. True when it was still lost.
+
+    Asked again under the run row's lock, which a worker needs to begin: one may have taken it up since the look.
+    """
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
     if run is None or run["segment"] != n or run["state"] not in (RunState.QUEUED, RunState.RUNNING):
+        return False
+    if not await fetch_all(session, _SEGMENTS["lost"], version=version, run_id=run_id, limit=1):
         return False
     stalls = run["stalls"] + 1
     if stalls >= stalls_max:

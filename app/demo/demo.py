@@ -73,7 +73,7 @@ def _clear(scene: Scene) -> None:
     """Put aside what demos that were broken off have left: let it come to rest, then cancel it."""
     left = scene.records.left_by_demos()
     if any(row["state"] in ("queued", "running") for row in left):
-        scene.tell(f"{len(left)} runs of earlier demos are unfinished; a worker brings them to rest first")
+        scene.tell(f"left unfinished by earlier demos: {len(left)} (a worker brings them to rest first)")
         worker = scene.stage.worker()
         until(
             "the runs of earlier demos come to rest",

@@ -1,7 +1,6 @@
 """What happens inside one process of the engine, for `test_dbos.py`: each function is run in a process of its own.
 
-The engine is launched as the product launches it (`app.engine`). DBOS keeps its state in the process, so no case is
-ever run in the process of the tests.
+DBOS keeps its state in the process, so no case is ever run in the process of the tests.
 """
 
 import asyncio
@@ -12,11 +11,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psycopg
-from dbos import DBOS
+from dbos import DBOS, DBOSConfig
+from dbos._dbos import _get_dbos_instance
 
 from app import engine
-from app.engine import EngineSettings
+from steps.serializer import TypedJson
 from tests.forked import until_async
+
+IDLE_TRANSACTION_S = 4.0
 
 
 class Gone(BaseException):
@@ -31,25 +33,39 @@ async def step(name: str, body: Body) -> Any:
     return await DBOS.run_step_async({"name": name}, body)
 
 
-async def launch(url: str, executor: str, version: str, segment: engine.Segment, *, claims: bool = True) -> None:
-    """As the product does it; a process that claims nothing serves no queue."""
+def connecting(url: str) -> Callable[[], psycopg.Connection]:
+    """How DBOS is told to open its connections."""
+    return lambda: psycopg.connect(url, connect_timeout=5, application_name="contract")
+
+
+async def launch(
+    url: str,
+    executor: str,
+    version: str,
+    segment: Callable[[str, int], Awaitable[None]],
+    *,
+    claims: bool = True,
+) -> None:
+    """With the configuration that the product gives; a process that claims nothing serves no queue."""
+    config: DBOSConfig = {
+        "name": "surefoot",
+        "system_database_url": url,
+        "executor_id": executor,
+        "application_version": version,
+        "serializer": TypedJson(),
+        "run_migrations": False,
+        "sys_db_pool_size": 10,
+        "db_engine_kwargs": {"creator": connecting(url)},
+        "sys_db_idle_transaction_timeout_sec": IDLE_TRANSACTION_S,
+        "log_level": "ERROR",
+    }
+    DBOS(config=config)
+    DBOS.workflow(name=engine.WORKFLOW, max_recovery_attempts=None)(segment)
     if not claims:
-        launched = DBOS.launch
-
-        def launch_without_queues() -> None:
-            DBOS.listen_queues([])
-            launched()
-
-        DBOS.launch = launch_without_queues
-    settings = EngineSettings(
-        url=url,
-        executor_id=executor,
-        version=version,
-        queue_poll_s=0.05,
-        runs_at_once=10,
-        idle_transaction_s=5,
-    )
-    await engine.launch(settings, segment)
+        DBOS.listen_queues([])
+    DBOS.launch()
+    await DBOS.set_latest_application_version_async(version)
+    await DBOS.register_queue_async(engine.QUEUE, polling_interval_sec=0.05, worker_concurrency=10)
 
 
 async def ignored(run_id: str, n: int) -> None:
@@ -214,5 +230,17 @@ def cancelled(url: str, workflow_id: str) -> str:
         await launch(url, "a", "v1", ignored, claims=False)
         await engine.cancel([workflow_id])
         return status(url, workflow_id)
+
+    return asyncio.run(main())
+
+
+def its_connections(url: str) -> dict[str, str]:
+    """What a connection says that the launched engine opened for itself."""
+
+    async def main() -> dict[str, str]:
+        await launch(url, "a", "v1", ignored, claims=False)
+        with _get_dbos_instance()._sys_db.engine.connect() as connection:
+            names = ("application_name", "idle_in_transaction_session_timeout")
+            return {name: str(connection.exec_driver_sql(f"show {name}").scalar()) for name in names}
 
     return asyncio.run(main())

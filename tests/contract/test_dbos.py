@@ -5,7 +5,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from dbos._utils import retriable_postgres_exception
 from psycopg.rows import dict_row
+from sqlalchemy.exc import OperationalError
 
 from tests import forked
 from tests.contract import dbos_cases
@@ -128,6 +130,32 @@ def test_what_the_engine_writes_is_json_and_never_pickle(left_pending: str) -> N
         "union all select serialization, count(*) from dbos.workflow_status group by 1 order by 1",
     )
     assert {row["serialization"] for row in said} == {"surefoot_json", "portable_json"}
+
+
+# Its connections.
+
+
+def test_a_creator_opens_every_connection_and_idle_transactions_are_bounded_there_too(database_url: str) -> None:
+    """A frozen worker must not hold the locks that its successor needs."""
+    assert call(dbos_cases.its_connections, database_url) == {
+        "application_name": "contract",
+        "idle_in_transaction_session_timeout": f"{dbos_cases.IDLE_TRANSACTION_S:g}s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (psycopg.errors.SqlclientUnableToEstablishSqlconnection("whatever the words"), True),
+        (psycopg.errors.AdminShutdown("terminating connection"), True),
+        (psycopg.errors.DeadlockDetected("deadlock"), True),
+        (psycopg.OperationalError("no such file or directory"), False),
+        (psycopg.errors.UniqueViolation("twice"), False),
+    ],
+)
+def test_the_engine_waits_for_a_database_that_is_away_by_the_sqlstate(error: psycopg.Error, waits: bool) -> None:
+    wrapped = OperationalError("select 1", {}, error)
+    assert retriable_postgres_exception(wrapped) is waits
 
 
 # SQL.

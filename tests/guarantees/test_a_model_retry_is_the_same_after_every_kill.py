@@ -14,7 +14,7 @@ SCRIPT = [
     [("whole", {"number": -1}), ("picky_note", {"text": "saved!"})],
     [("whole", {"number": 1}), ("picky_note", {"text": "saved"})],
 ]
-KILLS = 12
+KILLS = 10
 
 
 def test_a_model_retry_is_the_same_after_every_kill(stage: Stage) -> None:

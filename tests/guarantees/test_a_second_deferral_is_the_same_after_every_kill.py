@@ -8,7 +8,7 @@ SCRIPT = [
     [("gated_send", {"text": "the report"}), ("note", {"text": "sent"})],
     [("gated_note", {"text": "filed"}), ("send", {"text": "the receipt"})],
 ]
-KILLS = 16
+KILLS = 12
 
 
 def test_a_second_deferral_is_the_same_after_every_kill(stage: Stage) -> None:

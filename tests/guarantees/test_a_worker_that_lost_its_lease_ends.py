@@ -6,7 +6,7 @@ from typing import Any
 from tests.stage import Stage
 from transactions.lease import EXIT_LEASE_LOST, Lease
 
-LEASE = {"SUREFOOT_LEASE_S": "2"}
+LEASE = {"SUREFOOT_LEASE_S": "3"}
 SCRIPT = [[("note", {"text": "saved"})], [("send", {"text": "the report"})]]
 POINTS = (
     "tool.transaction.before_commit",  # its rows are written and locked, not committed

@@ -241,14 +241,14 @@ class Pace:
     interleavings: int = 0
     turns: int = 0
     retried: int = 0
+    began: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     notes: dict[str, int] = field(default_factory=dict[str, int])
 
     @contextmanager
     def one(self, stage: Stage) -> Generator[None]:
-        started = time.monotonic()
         yield
-        self.seconds += time.monotonic() - started
+        self.seconds = time.monotonic() - self.began
         self.interleavings += 1
         self.turns += len(stage.trace)
         self.retried += stage.retried

@@ -1,9 +1,10 @@
 """Runs in a state that a test wants, made by the product's own functions, and what must be true of them afterwards."""
 
 import json
+import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from transactions import (
     ApprovalState,
     EntryId,
     Execution,
+    Limits,
     RunId,
     RunState,
     Tenant,
@@ -65,6 +67,10 @@ _DEQUEUE = text(
 _HAND_OVER = text(
     "update dbos.workflow_status set executor_id = :worker_id where workflow_uuid = :id and status = 'PENDING'"
 )
+_LOSE = text("update dbos.workflow_status set status = 'ERROR' where workflow_uuid = :id and status = 'PENDING'")
+_LONG_AGO = text(
+    "update surefoot.segments set created_at = created_at - interval '1 minute' where run_id = :run_id and n = :n"
+)
 _OVERDUE = text(
     "update surefoot.approvals set expires_at = clock_timestamp() - interval '1 ms' where approval_id = :approval_id"
 )
@@ -92,6 +98,7 @@ class Scene:
     database: SteppedDatabase
     admin: psycopg.AsyncConnection[Any]
     monitor: Monitor
+    originals: dict[tuple[Kind, ...], Waiting] = field(default_factory=dict)
 
     def stage(self, seed: int) -> Stage:
         return Stage(self.monitor, seed)
@@ -210,6 +217,16 @@ class Scene:
             calls = [await self.call(session, execution, position, kind) for position, kind in enumerate(kinds)]
         return Waiting(execution.run_id, execution, calls)
 
+    async def one_more_about_to_wait(self, *kinds: Kind) -> Waiting:
+        """The same, as a copy of the first one of these kinds."""
+        if kinds not in self.originals:
+            self.originals[kinds] = await self.about_to_wait(kinds)
+        first = self.originals[kinds]
+        run_id = RunId(str(uuid.uuid4()))
+        await self.rows("select audit.copy(%s, %s)", first.run_id, run_id)
+        execution = replace(first.execution, run_id=run_id)
+        return Waiting(run_id, execution, [self.wait(execution, n, kind) for n, kind in enumerate(kinds)])
+
     # What may happen at the same moment, each a transaction of its own.
 
     async def end(self, execution: Execution, ending: Ending) -> bool:
@@ -258,9 +275,16 @@ class Scene:
         async with self.database.transaction("run.release", DEFAULT_TENANT) as session:
             await runs.release(session, run_id)
 
+    async def lose(self, run_id: RunId, n: int) -> None:
+        """The engine forgets a segment: it says that its workflow has ended, and nobody has ended it here."""
+        async with self.database.all_tenants("engine") as session:
+            await session.execute(_LOSE, {"id": f"{run_id}:{n}"})
+        async with self.database.all_tenants("time") as session:
+            await session.execute(_LONG_AGO, {"run_id": run_id, "n": n})
+
     async def restart_lost(self, run_id: RunId, n: int) -> bool:
         async with self.database.transaction("watchdog.restart", DEFAULT_TENANT) as session:
-            return await segments.restart_lost(session, run_id=run_id, n=n, why="a test", stalls_max=5)
+            return await segments.restart_lost(session, run_id=run_id, n=n, version=VERSION, why="a test", stalls_max=5)
 
     async def wake(self, run_id: RunId) -> bool:
         async with self.database.transaction("wake", DEFAULT_TENANT) as session:
@@ -282,7 +306,8 @@ async def open_scene(url: str) -> AsyncGenerator[Scene]:
         name = admin.info.dbname
         await admin.execute(f'alter database "{name}" set deadlock_timeout = 20'.encode())
         await admin.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
-        database = SteppedDatabase(url)
+        # An actor may stand in the middle of its transaction for as long as the others need.
+        database = SteppedDatabase(url, Limits(idle_in_transaction_s=600))
         try:
             async with database.all_tenants("register") as session:
                 for worker_id in (ADA, BOB, EVE):

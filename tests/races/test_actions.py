@@ -1,5 +1,6 @@
 """Two workers, a person and the clock at one ledger: one claim per attempt, facts are kept, what is settled stays."""
 
+import asyncio
 import os
 import random
 from collections import Counter
@@ -22,8 +23,10 @@ from transactions import (
     Fenced,
     RunId,
     RunState,
+    Session,
     WorkerId,
     actions,
+    approvals,
     outbox,
 )
 from transactions.actions import Ticket
@@ -54,6 +57,10 @@ _CLEAR = (
 
 class NotClaimed(Exception):
     """Rolls the claim back, as its caller does."""
+
+
+class Objection(Exception):
+    """Rolls the claim back too: its approval does not hold."""
 
 
 @dataclass(slots=True)
@@ -154,11 +161,21 @@ class Worker:
                 claimed = await actions.claim(session, ticket, attempt=row["attempt"])
                 if claimed is None:
                     raise NotClaimed
+                if row["gated"] and (why := await self._objection(session, row)) is not None:
+                    raise Objection(why)
         except NotClaimed:
             self.ticket = None
             return
+        except Objection:
+            await self.withdraw()
+            return
         self.sent.append(claimed["attempt"])
         self.told.claims.append((self.action_id, claimed["attempt"], self.worker_id, held))
+
+    async def _objection(self, session: Session, row: Mapping[str, Any]) -> str | None:
+        return await approvals.objection(
+            session, self.action_id, tool=row["tool"], arguments=row["request"], binding=row["request"]
+        )
 
     async def answer(self, attempt: int) -> None:
         self.answers += 1
@@ -274,9 +291,12 @@ async def test_without_the_ticket_check_others_claim_too(scene: Scene, monkeypat
 async def _set(scene: Scene, stage: Stage, told: Told) -> RunId:
     """A run with one effect to send: still running, or waiting for it; and those who meddle with it."""
     execution = await scene.running()
-    request = scene.request(execution, 0, gated=False, attempt_s=stage.random.choice((0.0001, 0.0001, 30.0)))
+    gated = stage.random.random() < 0.3
+    request = scene.request(execution, 0, gated=gated, attempt_s=stage.random.choice((0.0001, 0.0001, 30.0)))
     async with scene.database.transaction("calls", execution.tenant) as session:
         await scene.prepare(session, execution, request)
+    if gated:
+        await scene.decide(request.action_id, "approve")
     waiting = stage.random.random() < 0.6
     owns = None if waiting else execution
     ada = Worker(scene, ADA, request.action_id, owns, random.Random(stage.random.random()), told)
@@ -307,10 +327,13 @@ async def _set(scene: Scene, stage: Stage, told: Told) -> RunId:
         ("time passes", partial(_admin, scene, _DUE, request.action_id)),
         ("somebody cancels", partial(scene.cancel, execution.run_id)),
         ("somebody cancels too", partial(scene.cancel, execution.run_id)),
-        ("the segment is lost", partial(scene.restart_lost, execution.run_id, 0)),
+        ("the segment is lost", partial(_lost, scene, execution.run_id)),
         ("a recovery", partial(_recovered, scene, execution)),
         ("the run fails", partial(scene.end, execution, Ending(RunState.FAILED, turns=1, usage={}, reason="failed"))),
     ]
+    if gated:
+        meddlers.append(("its approval's time is over", partial(scene.overdue, request.action_id)))
+        meddlers.append(("somebody rejects it", partial(scene.decide, request.action_id, "reject")))
     for name, act in stage.random.sample(meddlers, k=stage.random.randint(0, 3)):
         stage.actor(name, act)
     return execution.run_id
@@ -324,6 +347,11 @@ async def _admin(scene: Scene, statement: Any, entry_id: str) -> None:
 async def _dies(scene: Scene, worker_id: WorkerId) -> None:
     async with scene.database.all_tenants("death") as session:
         await session.execute(_DIES, {"worker_id": worker_id})
+
+
+async def _lost(scene: Scene, run_id: RunId) -> None:
+    await scene.lose(run_id, 0)
+    await scene.restart_lost(run_id, 0)
 
 
 async def _recovered(scene: Scene, execution: Execution) -> None:
@@ -352,12 +380,14 @@ def _judged(seen: Mapping[str, Any], told: Told) -> None:
     assert kinds["action.failed"] == sum(n for (_, new), n in moves.items() if new == "FAILED")
     back = moves["IN_FLIGHT", "PREPARED"] + moves["UNKNOWN", "PREPARED"]
     assert kinds["action.not_sent"] + kinds["action.absent"] == back
+    assert kinds["action.succeeded"] == sum(n for (_, new), n in moves.items() if new == "SUCCEEDED")
+    assert kinds["action.succeeded"] + kinds["receipt.kept"] == len(seen["receipts"])
     assert kinds["action.cancelled"] <= moves["PREPARED", "CANCELLED"], "cancelled, says an event, and it was not"
 
 
 def _moves_are_right(seen: Mapping[str, Any], told: Told) -> None:
     """Walk through the changes in their order: who may claim, and which receipt is a contradiction."""
-    state, run, holder = "", "", ("", 0)
+    state, run, holder, approval = "", "", ("", 0), "none"
     receipts = iter(seen["receipts"])
     before: list[tuple[int, str]] = []
     absent: set[int] = set()
@@ -366,6 +396,8 @@ def _moves_are_right(seen: Mapping[str, Any], told: Told) -> None:
         match move["thing"]:
             case "runs":
                 run = move["new"]
+            case "approvals":
+                approval = move["new"]
             case "outbox_deliveries":
                 holder = (move["worker_id"], move["attempt"]) if move["new"] == "claimed" else ("", 0)
             case "verifications":
@@ -374,6 +406,7 @@ def _moves_are_right(seen: Mapping[str, Any], told: Told) -> None:
                 if (state, move["new"]) == ("PREPARED", "IN_FLIGHT"):
                     assert holder == holders[move["attempt"]], f"claimed by {holders[move['attempt']]}, ticket {holder}"
                     assert run in ("queued", "running", "waiting"), f"claimed while its run is {run}"
+                    assert approval in ("none", "approved"), f"claimed while its approval is {approval}"
                 state = move["new"]
             case "receipts":
                 attempt, source = move["attempt"], move["new"]
@@ -387,3 +420,22 @@ def _moves_are_right(seen: Mapping[str, Any], told: Told) -> None:
                 before.append((attempt, source))
             case _:
                 pass
+
+
+async def test_who_waits_for_the_answer_sees_where_it_came_from(scene: Scene) -> None:
+    """A call that is made again while its verification commits: the row and its receipt are of the same moment."""
+    execution = await scene.running()
+    async with scene.database.transaction("calls", execution.tenant) as session:
+        wait = await scene.call(session, execution, 0, "delivery")
+    async with scene.database.transaction("effect.found", DEFAULT_TENANT) as verifier:
+        await actions.receive(verifier, wait.action_id, attempt=1, source="verification", result="done", worker_id=BOB)
+        again = asyncio.create_task(_prepared_again(scene, execution))
+        await asyncio.sleep(0.2)
+        assert not again.done()
+    row = await again
+    assert (row["state"], row["receipt_source"]) == ("SUCCEEDED", "verification")
+
+
+async def _prepared_again(scene: Scene, execution: Execution) -> Mapping[str, Any]:
+    async with scene.database.transaction("tool.effect", DEFAULT_TENANT) as session:
+        return await actions.prepare(session, execution, scene.request(execution, 0, gated=False))

@@ -31,6 +31,12 @@ _LEASES_OVER = text(
 )
 
 
+_CLEAR = (
+    "update surefoot.outbox_deliveries set state = 'discarded', lease_until = null, settled_at = clock_timestamp()"
+    " where settled_at is null"
+)
+
+
 class TakenBack(Exception):
     """The writer's transaction rolls back."""
 
@@ -124,14 +130,14 @@ async def _play(scene: Scene, pace: Pace, seed: int) -> None:
         for actor in stage.actors:
             if not isinstance(actor.error, TakenBack):
                 actor.outcome()
-        await _judged(scene, said, start)
+        await _judged(scene, said, seed, start)
     except Exception:
         print(f"seed {seed}")
         print("\n".join(stage.trace))
         raise
     finally:
         await scene.rows("update surefoot.workers set state = 'live', ended_at = null")
-        await scene.rows("truncate surefoot.outbox_keys, surefoot.outbox_entries cascade")
+        await scene.rows(_CLEAR)
     pace.note("claims", len(said.claimed))
     pace.note("acknowledgements refused", sum(not held for _, held in said.acknowledged))
 
@@ -150,7 +156,7 @@ async def _write(scene: Scene, seed: int, name: str, own: random.Random, *, keep
                 topic="mail",
                 payload={"n": i},
                 consumers=own.choice((CONSUMERS, CONSUMERS[:1])),
-                key=own.choice(("a", "a", "b", None)),
+                key=own.choice((f"{seed} a", f"{seed} a", f"{seed} b", None)),
             )
         if not keep:
             raise TakenBack
@@ -161,11 +167,11 @@ async def _admin(scene: Scene, statement: Any, worker_id: WorkerId) -> None:
         await session.execute(statement, {"worker_id": worker_id})
 
 
-async def _judged(scene: Scene, said: Said, start: int) -> None:
+async def _judged(scene: Scene, said: Said, seed: int, start: int) -> None:
     entries = {
         entry_id: (tenant, key, seq)
         for entry_id, tenant, key, seq in await scene.rows(
-            "select entry_id, tenant, key, key_seq from surefoot.outbox_entries"
+            "select entry_id, tenant, key, key_seq from surefoot.outbox_entries where entry_id like %s", f"{seed} %"
         )
     }
     numbers: dict[Any, list[int]] = defaultdict(list)

@@ -12,7 +12,9 @@ from tests.races import scenes
 from tests.races.interleave import Pace, Stage, in_lanes
 from tests.races.scenes import BOB, EVE, Kind, Scene, Waiting
 from transactions import (
+    DEFAULT_TENANT,
     ActionId,
+    ApprovalId,
     Conflict,
     Event,
     Fenced,
@@ -43,7 +45,7 @@ async def play(scene: Scene, pace: Pace, seed: int) -> None:
     kinds = stage.random.choices(
         ("approval", "delivery", "verification", "follows"), weights=(5, 3, 2, 1), k=stage.random.randint(1, 3)
     )
-    waiting = await scene.about_to_wait(kinds)
+    waiting = await scene.one_more_about_to_wait(*kinds)
     ended = stage.random.random() < 0.5
     if ended:
         await scene.end(waiting.execution, waiting.ending())
@@ -67,7 +69,7 @@ def _acts(scene: Scene, stage: Stage, waiting: Waiting, kinds: Sequence[Kind], *
     run_id, execution = waiting.run_id, waiting.execution
     if not ended:
         acts.append(("the engine hands it over", lambda: _taken_over(scene, waiting)))
-        acts.append(("the watchdog restarts it", lambda: scene.restart_lost(run_id, 0)))
+        acts.append(("the engine loses it", lambda: _lose(scene, run_id)))
     acts.append(("a recovery comes late", lambda: _recovered(scene, waiting, scenes.ADA)))
     acts.append(("a worker takes the next", lambda: _successor(scene, run_id)))
     acts.append(("somebody cancels", lambda: scene.cancel(run_id)))
@@ -117,6 +119,11 @@ async def _recovered(scene: Scene, waiting: Waiting, worker_id: WorkerId) -> obj
     if begun is not None:
         return await scene.end(begun.execution, waiting.ending())
     return None
+
+
+async def _lose(scene: Scene, run_id: RunId) -> object:
+    await scene.lose(run_id, 0)
+    return await scene.restart_lost(run_id, 0)
 
 
 async def _successor(scene: Scene, run_id: RunId) -> object:
@@ -198,7 +205,7 @@ async def _lost(scene: Scene, kind: Kind, seeds: range) -> int:
     """How many of these runs wait for ever, after the last two of their waits were settled at the same moment."""
     lost = 0
     for seed in seeds:
-        waiting = await scene.about_to_wait([kind, kind])
+        waiting = await scene.one_more_about_to_wait(kind, kind)
         await scene.end(waiting.execution, waiting.ending())
         stage = scene.stage(seed)
         for position in (0, 1):
@@ -241,7 +248,7 @@ async def test_a_refusal_while_the_response_is_still_being_worked_on_denies_all_
     scene: Scene, pace: Pace
 ) -> None:
     """The calls are prepared one by one, each in its own commit, while people already decide on the first ones."""
-    await in_lanes(range(SEED, SEED + max(100, INTERLEAVINGS // 5)), lambda seed: _play_calls(scene, pace, seed))
+    await in_lanes(range(SEED, SEED + INTERLEAVINGS // 10), lambda seed: _play_calls(scene, pace, seed))
 
 
 async def _play_calls(scene: Scene, pace: Pace, seed: int) -> None:
@@ -283,3 +290,52 @@ async def _play_calls(scene: Scene, pace: Pace, seed: int) -> None:
         print("\n".join(stage.trace))
         print(scenes.shown(await scene.seen(waiting.run_id)))
         raise
+
+
+async def test_a_refusal_may_be_as_long_as_a_reason_may_be(scene: Scene) -> None:
+    """The calls behind it are told why in their own words around it, and their approvals have the same limit."""
+    waiting = await scene.about_to_wait(["approval", "approval"])
+    await scene.end(waiting.execution, waiting.ending())
+    async with scene.database.transaction("approval.decide", DEFAULT_TENANT) as session:
+        await approvals.decide(
+            session,
+            ApprovalId(waiting.action(0)),
+            decision="reject",
+            by="ada",
+            role="manager",
+            reason="x" * 4000,
+            authenticated=False,
+        )
+    seen = await scene.seen(waiting.run_id)
+    assert [approval["state"] for approval in seen["approvals"]] == ["rejected", "void"]
+    scenes.woken(seen, 0)
+
+
+async def test_a_cancellation_misses_no_call_that_a_segment_prepared_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the lock of the actions, of which there were none, and that of the run there was time for a segment."""
+    run_id = await scene.start()
+    await scene.dequeue(run_id, 0, scenes.ADA)
+    lock = actions.lock_unsettled
+    looks: list[int] = []
+
+    async def a_segment_follows(session: AsyncSession, run_id: RunId) -> object:
+        found = await lock(session, run_id)
+        looks.append(len(found))
+        if looks == [0]:
+            monkeypatch.setattr(actions, "lock_unsettled", lock)
+            begun = await scene.begin(run_id, 0, scenes.ADA)
+            assert begun is not None
+            async with scene.database.transaction("calls", DEFAULT_TENANT) as own:
+                waiting = [await scene.call(own, begun.execution, 0, "approval")]
+            await scene.end(begun.execution, Waiting(run_id, begun.execution, waiting).ending())
+            monkeypatch.setattr(actions, "lock_unsettled", a_segment_follows)
+        return found
+
+    monkeypatch.setattr(actions, "lock_unsettled", a_segment_follows)
+    await scene.cancel(run_id)
+    assert looks == [0, 1]
+    seen = await scene.seen(run_id)
+    assert (seen["state"], [a["state"] for a in seen["actions"]]) == ("cancelled", ["CANCELLED"])
+    scenes.consistent(seen)

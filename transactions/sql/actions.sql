@@ -12,8 +12,7 @@ select a.*, extract(epoch from a.attempt_deadline_at - clock_timestamp()) as dea
   from surefoot.actions a where a.action_id = :action_id
 
 -- name: lock
-select a.*, (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source
-  from surefoot.actions a where a.action_id = :action_id for no key update of a
+select * from surefoot.actions where action_id = :action_id for no key update
 
 -- name: lock_unsettled_of_run
 select action_id, turn, position, state from surefoot.actions

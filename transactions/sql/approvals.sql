@@ -26,7 +26,7 @@ update surefoot.approvals set state = 'expired', decided_at = clock_timestamp(),
 returning action_id
 
 -- name: void_of_actions
-update surefoot.approvals set state = 'void', decided_at = coalesce(decided_at, clock_timestamp()), reason = :reason
+update surefoot.approvals set state = 'void', decided_at = coalesce(decided_at, clock_timestamp()), reason = left(:reason, 4000)
  where action_id = any(:action_ids) and state in ('pending', 'approved')
 
 -- name: overdue

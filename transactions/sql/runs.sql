@@ -99,7 +99,8 @@ with dead as (
       join dbos.workflow_status d on d.workflow_uuid = r.run_id || ':' || r.segment and d.executor_id = :worker_id
      where r.state in ('running', 'cancelling') and d.status = 'PENDING'
      order by r.run_id limit :limit
-       for no key update of r skip locked)
+       for no key update of r skip locked
+       for share of d skip locked)  -- so that nobody has taken it over when its generation is raised
 update surefoot.runs r set generation = generation + 1, updated_at = clock_timestamp()
   from dead where r.run_id = dead.run_id
 returning r.run_id

@@ -2,7 +2,9 @@
 select * from surefoot.segments where run_id = :run_id and n = :n for no key update
 
 -- name: owned_by_executor
-select 1 from dbos.workflow_status
+select exists (select 1 from surefoot.workers w
+                where w.worker_id = :worker_id and w.state = 'live' and w.lease_until > clock_timestamp()) as lives
+  from dbos.workflow_status
  where workflow_uuid = :workflow_id and status = 'PENDING' and executor_id = :worker_id for share
 
 -- name: freeze
@@ -31,6 +33,7 @@ select r.run_id, r.tenant, r.segment, r.stalls, d.status, d.application_version
   join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n
   left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
  where s.state = 'open' and r.state in ('queued', 'running') and s.created_at < clock_timestamp() - interval '1 second'
+   and (cast(:run_id as text) is null or r.run_id = :run_id)
    and (d.workflow_uuid is null
         or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED')
         or (d.status = 'PENDING' and d.application_version <> :version

@@ -12,6 +12,7 @@ end $$;
 
 grant usage on schema surefoot, dbos to surefoot_app, surefoot_worker;
 grant select, insert, update on all tables in schema surefoot to surefoot_app, surefoot_worker;
+revoke insert, update on surefoot.schema_version from surefoot_app, surefoot_worker;
 revoke update on surefoot.receipts, surefoot.events, surefoot.inbox, surefoot.artifacts, surefoot.verifications
     from surefoot_app, surefoot_worker;
 grant execute on all functions in schema surefoot, dbos to surefoot_app, surefoot_worker;

@@ -216,6 +216,7 @@ create table surefoot.approvals (
     check ((state = 'pending') = (decided_at is null)),
     check (state not in ('approved', 'rejected') or (decided_by is not null and authenticated is not null))
 );
+create index approvals_run on surefoot.approvals (run_id);
 create index approvals_pending on surefoot.approvals (expires_at) where state = 'pending';
 
 create table surefoot.waits (
@@ -277,6 +278,7 @@ create table surefoot.outbox_entries (
     check ((key is null) = (key_seq is null)),
     unique (tenant, topic, key, key_seq)
 );
+create index outbox_entries_run on surefoot.outbox_entries (run_id) where run_id is not null;
 
 create table surefoot.outbox_deliveries (
     entry_id     text not null references surefoot.outbox_entries,
