@@ -20,7 +20,7 @@ Segment = Callable[[str, int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """`executor_id` is unique per process start; `idle_transaction_s` stays below the lease; `connect` opens a connection."""
+    """`executor_id` is unique per process start; `idle_transaction_s` is below the lease; `connect` connects."""
 
     url: str
     connect: Callable[[], object]

@@ -31,6 +31,7 @@ from transactions import (
     is_transient,
     number_fenced,
     outbox,
+    receipts,
 )
 from transactions.actions import Request, Ticket
 
@@ -205,7 +206,7 @@ class Call:
             await session.rollback()
             return done
         result = cast("dict[str, JsonValue]", done.value)["value"]
-        await actions.complete_transaction(session, self.seat.execution, self.request.action_id, result=result)
+        await receipts.complete_transaction(session, self.seat.execution, self.request.action_id, result=result)
         await self._number(session, "action.succeeded")
         return done
 

@@ -28,6 +28,7 @@ from transactions import (
     approvals,
     failpoint,
     outbox,
+    receipts,
     runs,
     until_committed,
 )
@@ -255,7 +256,7 @@ class Effects:
         where: _Where = {"attempt": claimed["attempt"], "worker_id": job.ticket.worker_id}
         match outcome.kind:
             case "answered":
-                await actions.receive(session, job.ticket.action_id, source="answer", result=outcome.result, **where)
+                await receipts.receive(session, job.ticket.action_id, source="answer", result=outcome.result, **where)
             case "not_sent":
                 await actions.not_sent(session, job.ticket.action_id, reason=outcome.reason, **where)
             case "refused":
@@ -286,7 +287,7 @@ class Effects:
 
             async def found(session: Session) -> None:
                 await actions.judge(session, action_id, verdict="found", evidence=verdict.evidence, **where)
-                await actions.receive(session, action_id, source="verification", result=result, **where)
+                await receipts.receive(session, action_id, source="verification", result=result, **where)
 
             await self._commit("effect.found", job, found)
             return True

@@ -139,75 +139,13 @@ async def claim(session: AsyncSession, ticket: Ticket, *, attempt: int) -> Mappi
     return row if await number_open(session, row["run_id"], event, worker_id=ticket.worker_id) else None
 
 
-async def receive(
-    session: AsyncSession,
-    action_id: ActionId,
-    *,
-    attempt: int,
-    source: Literal["answer", "verification"],
-    result: JsonValue,
-    worker_id: WorkerId,
-) -> None:
-    """Record a receipt, whoever brings it and whenever. The first one settles the action and wakes its run.
-
-    A second receipt, or one against a verdict, is kept with its contradiction.
-    """
-    text = canonical_json(result)
-    row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
-    assert row is not None
-    earlier = await fetch_all(session, _ACTIONS["receipts_of"], action_id=action_id)
-    if any(
-        (r["attempt"], r["source"], r["worker_id"], r["result"]) == (attempt, source, worker_id, result)
-        for r in earlier
-    ):
-        return  # the same receipt once more: the answer to its commit was lost
-    contradiction = await _contradiction(session, row, earlier, attempt=attempt, source=source)
-    moved = await fetch_one(session, _ACTIONS["succeed_if_unsettled"], action_id=action_id, result=text)
-    await execute(
-        session,
-        _ACTIONS["append_receipt"],
-        action_id=action_id,
-        attempt=attempt,
-        source=source,
-        result=text,
-        contradiction=contradiction,
-        worker_id=worker_id,
-    )
-    await _finish_attempt(session, action_id, attempt, "answered", source)
-    await outbox.close_effect(session, [action_id], state="delivered", detail=source)
-    data: dict[str, JsonValue] = {"action": action_id, "attempt": attempt, "source": source}
-    if contradiction:
-        data["contradiction"] = contradiction
-    kind = "receipt.kept" if moved is None else "action.succeeded"
-    await number(session, row["run_id"], Event(kind, data), worker_id=worker_id)
-    await _wake(session, row["run_id"], action_id)
-
-
-async def _contradiction(
-    session: AsyncSession, row: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], *, attempt: int, source: str
-) -> str | None:
-    if any(receipt["attempt"] != attempt for receipt in earlier):
-        return f"attempt {attempt} was answered too: it may have happened twice"
-    if earlier and source == "answer" and any(receipt["source"] == "answer" for receipt in earlier):
-        return f"a second answer to attempt {attempt}"
-    if row["state"] in (ActionState.FAILED, ActionState.CANCELLED):
-        return f"the action was {row['state']}"
-    absent = await fetch_one(
-        session, _ACTIONS["absent_verdicts_of_attempt"], action_id=row["action_id"], attempt=attempt
-    )
-    assert absent is not None
-    if absent["absent"] and source == "answer":
-        return f"attempt {attempt} had been verified as absent"
-    return None
-
-
-async def _finish_attempt(session: AsyncSession, action_id: ActionId, attempt: int, outcome: str, detail: str) -> None:
+async def finish_attempt(session: AsyncSession, action_id: ActionId, attempt: int, outcome: str, detail: str) -> None:
     await execute(
         session, _ACTIONS["finish_attempt"], action_id=action_id, attempt=attempt, outcome=outcome, detail=detail[:2000]
     )
 
 
-async def _wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
+async def wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
     """After `number`, which holds the run row's lock."""
     await waits.settle(session, run_id, action_id, kinds=("delivery", "verification"), outcome="go", reason=None)
     await waits.wake(session, run_id)
@@ -218,12 +156,12 @@ async def refuse(session: AsyncSession, action_id: ActionId, *, attempt: int, re
     row = await fetch_one(session, _ACTIONS["fail_if_attempt"], action_id=action_id, attempt=attempt, reason=reason)
     if row is None:
         return False
-    await _finish_attempt(session, action_id, attempt, "refused", reason)
+    await finish_attempt(session, action_id, attempt, "refused", reason)
     await outbox.close_effect(session, [action_id], state="dead", detail=reason)
     await number(
         session, row["run_id"], Event("action.failed", {"action": action_id, "reason": reason}), worker_id=worker_id
     )
-    await _wake(session, row["run_id"], action_id)
+    await wake(session, row["run_id"], action_id)
     return True
 
 
@@ -234,7 +172,7 @@ async def doubt(session: AsyncSession, action_id: ActionId, *, attempt: int, rea
     )
     if row is None:
         return False
-    await _finish_attempt(session, action_id, attempt, "unknown", reason)
+    await finish_attempt(session, action_id, attempt, "unknown", reason)
     await number(
         session, row["run_id"], Event("action.unknown", {"action": action_id, "reason": reason}), worker_id=worker_id
     )
@@ -250,7 +188,7 @@ async def not_sent(
     )
     if row is None:
         return False
-    await _finish_attempt(session, action_id, attempt, "not_sent", reason)
+    await finish_attempt(session, action_id, attempt, "not_sent", reason)
     await number(
         session, row["run_id"], Event("action.not_sent", {"action": action_id, "reason": reason}), worker_id=worker_id
     )
@@ -301,38 +239,12 @@ async def absent(session: AsyncSession, action_id: ActionId, *, attempt: int, wo
     )
     if row is None:
         return False
-    await _finish_attempt(session, action_id, attempt, "unknown", "no answer; verified as absent")
+    await finish_attempt(session, action_id, attempt, "unknown", "no answer; verified as absent")
     await number(
         session, row["run_id"], Event("action.absent", {"action": action_id, "attempt": attempt}), worker_id=worker_id
     )
     await _cancel_if_run_is_over(session, row["run_id"], action_id)
     return True
-
-
-async def complete_transaction(
-    session: AsyncSession, execution: Execution, action_id: ActionId, *, result: JsonValue
-) -> None:
-    """PREPARED -> SUCCEEDED together with the rows the transaction wrote; its receipt is its own."""
-    text = canonical_json(result)
-    row = await fetch_one(
-        session,
-        _ACTIONS["succeed_transaction_if_prepared"],
-        action_id=action_id,
-        result=text,
-        generation=execution.generation,
-        worker_id=execution.worker_id,
-    )
-    assert row is not None, "the caller read PREPARED in this transaction, under the row's lock"
-    await execute(
-        session,
-        _ACTIONS["append_receipt"],
-        action_id=action_id,
-        attempt=1,
-        source="transaction",
-        result=text,
-        contradiction=None,
-        worker_id=execution.worker_id,
-    )
 
 
 async def lock_unsettled(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
@@ -380,5 +292,5 @@ async def withdraw(session: AsyncSession, action_id: ActionId, *, reason: str, w
     row = await get(session, action_id)
     event = Event("action.cancelled", {"action": action_id, "reason": reason})
     await number(session, row["run_id"], event, worker_id=worker_id)
-    await _wake(session, row["run_id"], action_id)
+    await wake(session, row["run_id"], action_id)
     return True

@@ -2,7 +2,7 @@
 
 import typer
 
-from app.cli import approvals, db, doctor, runs, serve
+from app.cli import approvals, crashtest, db, demo, doctor, runs, serve
 
 main = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Durable AI agents on Postgres."
@@ -15,5 +15,7 @@ main.command("serve")(serve.serve)
 main.command("worker")(serve.worker)
 main.command("migrate")(db.migrate)
 main.command("doctor")(doctor.doctor)
+main.command("demo")(demo.demo)
+main.command("crashtest")(crashtest.crashtest)
 
 __all__ = ["main"]

@@ -14,7 +14,7 @@ from app.cli.session import fail, opened
 from app.surefoot import Surefoot
 
 Host = Annotated[str, typer.Option(help="address to listen on; only loopback until tokens exist")]
-Port = Annotated[int, typer.Option(help="port to listen on; 0 picks a free one")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="port to listen on; 0 picks a free one")]
 Reload = Annotated[bool, typer.Option(help="restart when a Python file changes (development)")]
 
 
@@ -23,11 +23,11 @@ def serve(host: Host = "127.0.0.1", port: Port = 8080, reload: Reload = False) -
     _log()
     if not _is_loopback(host):
         fail(f"{host} is not a loopback address, and there are no tokens yet: listen on 127.0.0.1.")
-    if reload:
-        _check_port(host, port).close()
-        uvicorn.run("app.cli.reloaded:build", factory=True, host=host, port=port, reload=True, log_level="warning")
-        return
     with opened() as surefoot:
+        if reload:  # what is wrong is told here, once, and not at every restart
+            _check_port(host, port).close()
+            uvicorn.run("app.cli.reloaded:build", factory=True, host=host, port=port, reload=True, log_level="warning")
+            return
         listener = _check_port(host, port)
         config = uvicorn.Config(surefoot.web, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
         asyncio.run(_serve(surefoot, uvicorn.Server(config), listener))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import httpx
@@ -13,7 +14,7 @@ from app.demo.stage import Child, DemoFailed, Stage, until
 from steps.clock import SystemClock
 
 HTTP_TIMEOUT_S = 30.0
-MANAGER: Mapping[str, str] = {"decision": "approve", "by": "ada", "role": "manager"}
+MANAGER: Mapping[str, str] = MappingProxyType({"decision": "approve", "by": "ada", "role": "manager"})
 READY = "surefoot serves "
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from app.demo.worlds import mailbox, publishing
@@ -21,12 +21,14 @@ PATIENCE_S = 120.0
 STOP_PATIENCE_S = 15.0
 LOOK_EVERY_S = 0.05
 # Short leases and polls, so that the story does not wait; a process that is gone is noticed at once on its own machine.
-PACE = {
-    "SUREFOOT_LEASE_S": "10",
-    "SUREFOOT_WATCHDOG_S": "0.2",
-    "SUREFOOT_QUEUE_POLL_S": "0.1",
-    "SUREFOOT_RELAY_POLL_S": "0.3",
-}
+PACE = MappingProxyType(
+    {
+        "SUREFOOT_LEASE_S": "10",
+        "SUREFOOT_WATCHDOG_S": "0.2",
+        "SUREFOOT_QUEUE_POLL_S": "0.1",
+        "SUREFOOT_RELAY_POLL_S": "0.3",
+    }
+)
 _APP = __name__.removesuffix(".demo.stage")
 _ROOT = Path(__file__).parents[__name__.count(".")]
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG

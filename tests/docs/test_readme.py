@@ -48,7 +48,8 @@ def test_the_twelve_lines_of_the_readme_declare_an_agent(database_url: str) -> N
 
 
 def test_every_link_of_every_readme_leads_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / package / "README.md" for package in PACKAGES), *ROOT.glob("app/decisions/*.md")]:
+    readmes = [ROOT / "README.md", *(ROOT / package / "README.md" for package in PACKAGES)]
+    for page in [*readmes, *ROOT.glob("app/decisions/*.md")]:
         prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#]+)", prose):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,6 +1,6 @@
 """The server is shot while runs are at work: they go on when it is back, nothing doubled; the API says so meanwhile.
 
-Shot with an immediate shutdown, away for seconds: a worker keeps its runs through an outage shorter than its lease (long
+Shut down at once, away for seconds: a worker keeps its runs through an outage shorter than its lease (long
 here, so that a slow machine does not end it).
 """
 

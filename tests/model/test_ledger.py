@@ -19,7 +19,18 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from tests.races.scenes import ADA, BOB, LEASE_S, Scene, open_scene
-from transactions import DEFAULT_TENANT, ActionId, Conflict, Execution, RunState, Session, WorkerId, actions, outbox
+from transactions import (
+    DEFAULT_TENANT,
+    ActionId,
+    Conflict,
+    Execution,
+    RunState,
+    Session,
+    WorkerId,
+    actions,
+    outbox,
+    receipts,
+)
 from transactions.actions import Ticket
 from transactions.segments import Ending
 from transactions.statements import load
@@ -145,7 +156,7 @@ class Ledger(RuleBasedStateMachine):
         attempt, source = max(1, self.attempt - back), "verification" if found else "answer"
         self.answers += 1
         self._commit(
-            lambda s: actions.receive(
+            lambda s: receipts.receive(
                 s, self.action_id, attempt=attempt, source=source, result=self.answers, worker_id=worker
             )
         )
@@ -304,6 +315,7 @@ def test_the_model_misses_each_guard(
     for name in statements:
         assert guard in changed[name].text
         changed[name] = text(changed[name].text.replace(guard, ""))
-    monkeypatch.setattr(actions, "_ACTIONS", changed)
+    for module in (actions, receipts):
+        monkeypatch.setattr(module, "_ACTIONS", changed)
     with pytest.raises((AssertionError, DBAPIError)):
         check(database_url, phases=[Phase.generate], max_examples=100)

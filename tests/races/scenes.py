@@ -28,6 +28,7 @@ from transactions import (
     actions,
     approvals,
     outbox,
+    receipts,
     runs,
     segments,
     waits,
@@ -259,7 +260,7 @@ class Scene:
         result: Any = "done",
     ) -> None:
         async with self.database.transaction("effect.answered", DEFAULT_TENANT) as session:
-            await actions.receive(
+            await receipts.receive(
                 session, action_id, attempt=attempt, source=source, result=result, worker_id=worker_id
             )
 

@@ -28,6 +28,7 @@ from transactions import (
     actions,
     approvals,
     outbox,
+    receipts,
 )
 from transactions.actions import Ticket
 from transactions.segments import Ending
@@ -195,7 +196,7 @@ class Worker:
     async def _received(
         self, session: Any, attempt: int, source: Literal["answer", "verification"], result: str
     ) -> None:
-        await actions.receive(
+        await receipts.receive(
             session, self.action_id, attempt=attempt, source=source, result=result, worker_id=self.worker_id
         )
 
@@ -428,7 +429,7 @@ async def test_who_waits_for_the_answer_sees_where_it_came_from(scene: Scene) ->
     async with scene.database.transaction("calls", execution.tenant) as session:
         wait = await scene.call(session, execution, 0, "delivery")
     async with scene.database.transaction("effect.found", DEFAULT_TENANT) as verifier:
-        await actions.receive(verifier, wait.action_id, attempt=1, source="verification", result="done", worker_id=BOB)
+        await receipts.receive(verifier, wait.action_id, attempt=1, source="verification", result="done", worker_id=BOB)
         again = asyncio.create_task(_prepared_again(scene, execution))
         await asyncio.sleep(0.2)
         assert not again.done()

@@ -22,6 +22,7 @@ from transactions import (
     messages,
     number_fenced,
     outbox,
+    receipts,
     record_steps,
 )
 from transactions.segments import Ending
@@ -52,7 +53,7 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
         await record_steps(session, execution, [step])
         await messages.append(session, execution, first_seq=0, messages=[{"kind": "request"}])
         await messages.record_call(session, execution, turn=1, model="m", input_tokens=1, output_tokens=1)
-        await actions.complete_transaction(session, execution, asked.action_id, result="done")
+        await receipts.complete_transaction(session, execution, asked.action_id, result="done")
         await artifacts.save(
             session,
             tenant=tenant,

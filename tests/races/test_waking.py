@@ -24,6 +24,7 @@ from transactions import (
     actions,
     approvals,
     number_fenced,
+    receipts,
     waits,
 )
 from transactions.database import fetch_one
@@ -193,8 +194,8 @@ async def _nothing(*_: object, **__: object) -> None:
 
 def _without_locks(patch: pytest.MonkeyPatch, wake: Callable[..., Awaitable[bool]]) -> None:
     patch.setattr(waits, "wake", wake)
-    patch.setattr(actions, "number", _nothing)
-    patch.setattr(approvals, "number", _nothing)
+    for module in (actions, receipts, approvals):
+        patch.setattr(module, "number", _nothing)
     for module in (actions, approvals):
         patch.setattr(module, "_RUNS", {**_RUNS, "lock": _LOOK})
     no_lock = text(load("actions")["lock_unsettled_of_run"].text.replace("for no key update", ""))

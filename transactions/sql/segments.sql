@@ -36,7 +36,7 @@ select r.run_id, r.tenant, r.segment, r.stalls, d.status, d.application_version
    and (cast(:run_id as text) is null or r.run_id = :run_id)
    and (d.workflow_uuid is null
         or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED')
-        or (d.status = 'PENDING' and d.application_version <> :version
+        or (d.application_version <> :version  -- pending, or waiting in the queue for a worker of that version
             and not exists (select 1 from surefoot.workers w where w.state = 'live'
                              and (w.worker_id = d.executor_id or w.version = d.application_version))))
  order by r.run_id limit :limit
