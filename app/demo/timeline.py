@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from app.demo.judge import KillFacts
@@ -18,15 +19,19 @@ MODEL = "the model"
 # How a thing came about, in the words of the story.
 ASKED, RAN, COMMITTED, REPLAYED = "asked", "ran", "committed", "replayed from the record, not run again:"
 REUSED, LEFT = "found already committed, not done again:", "left waiting:"
-_STEP_WORDS = {"ran": RAN, "replayed": REPLAYED, "reused": REUSED, "deferred": LEFT}
-_EVENT_WORDS = {
-    "run.queued": "queued",
-    "run.waiting": "the run waits",
-    "run.completed": "completed",
-    "run.failed": "failed",
-    "run.held": "held",
-    "segment.lost": "begun anew from the run's own record",
-}
+_STEP_WORDS: Mapping[str, str] = MappingProxyType(
+    {"ran": RAN, "replayed": REPLAYED, "reused": REUSED, "deferred": LEFT}
+)
+_EVENT_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "run.queued": "queued",
+        "run.waiting": "the run waits",
+        "run.completed": "completed",
+        "run.failed": "failed",
+        "run.held": "held",
+        "segment.lost": "begun anew from the run's own record",
+    }
+)
 
 
 @dataclass(slots=True)

@@ -85,7 +85,7 @@ def mails(file: Path) -> list[Mail]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: aiosmtpd looks through its members, which Python 3.11.2 does not survive with
 class Sink:
     """Handles what aiosmtpd has received, by the names it looks for."""
 
