@@ -51,7 +51,7 @@ class Worker:
                 pid_start=machine.pid_start(os.getpid()) or "unknown",
                 lease_s=self.settings.lease_s,
             )
-            for agent in self.agents.values():
+            for _, agent in sorted(self.agents.items()):  # in one order everywhere: each locks its row
                 await workers.announce_agent(
                     session, name=agent.name, version=agent.version, input_schema=agent.input.json_schema()
                 )

@@ -127,6 +127,8 @@ class Relay:
     async def _take(self, delivery: Delivery) -> Outcome:
         if delivery.taken is not None:
             return Delivered(delivery.taken["receipt"], "taken before")
+        if delivery.attempt > delivery.attempts_max:  # nobody lived to bury it: it may be what they died of
+            return Undelivered(f"{delivery.attempts_max} attempts ended without an answer", final=True)
         try:
             async with asyncio.timeout(self._settings.lease_s * 0.8):
                 return await self._consumers[delivery.consumer].take(delivery)

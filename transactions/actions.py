@@ -287,10 +287,12 @@ async def cancel(session: AsyncSession, action_ids: Sequence[ActionId], *, reaso
 
 async def withdraw(session: AsyncSession, action_id: ActionId, *, reason: str, worker_id: WorkerId) -> bool:
     """Cancel one action that may not be done, number it, and let its run go on. False: it is not PREPARED any more."""
-    if not await cancel(session, [action_id], reason=reason):
+    row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
+    assert row is not None
+    if row["state"] != ActionState.PREPARED:
         return False
-    row = await get(session, action_id)
     event = Event("action.cancelled", {"action": action_id, "reason": reason})
     await number(session, row["run_id"], event, worker_id=worker_id)
+    await cancel(session, [action_id], reason=reason)
     await wake(session, row["run_id"], action_id)
     return True

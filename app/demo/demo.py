@@ -33,7 +33,6 @@ def play(options: Options) -> bool:
     given = checked(options)
     settings = Settings.from_env()
     with _ending_well(), _database(settings) as (url, local), Records(url) as records:
-        wiring.migrate_database(url, load_agents(None))
         _alone(records)
         folder = _folder(settings.home)
         say.opening(given, None if local is None else local.data, folder)
@@ -111,8 +110,10 @@ def _folder(home: Path) -> Path:
 
 @contextmanager
 def _database(settings: Settings) -> Generator[tuple[str, LocalPostgres | None]]:
+    """A database with a current schema."""
     url, local = wiring.open_database(settings)
     try:
+        wiring.migrate_database(url, load_agents(None))
         yield url, local
     finally:
         if local is not None:

@@ -38,6 +38,11 @@ _ARTIFACTS = """
 select name, version, encode(sha256(content), 'hex') as sha256 from surefoot.artifacts where run_id = :run_id"""
 _APPROVED = """
 select binding ->> 'sha256' as sha256 from surefoot.approvals where run_id = :run_id and state = 'approved'"""
+_REUSED = "select count(*) from surefoot.steps where run_id = :run_id and how = 'reused'"
+_VERIFIED = """
+select count(*) from surefoot.receipts r join surefoot.actions a using (action_id)
+ where a.run_id = :run_id and r.source = 'verification'
+   and not exists (select 1 from surefoot.receipts e where e.action_id = r.action_id and e.receipt_id < r.receipt_id)"""
 _ROWS = "select count(*) from monthly_report.daily_figures where data_set = :data_set"
 # Who did something for the run, by the database's clock: the facts it numbered and the deliveries it settled.
 _DOINGS = """
@@ -93,6 +98,8 @@ def _run(records: Records, run: RunOnStage) -> RunFacts:
         artifacts=[ArtifactFacts(**row) for row in records.rows(_ARTIFACTS, run_id=run.run_id)],
         approved_sha256=[row["sha256"] for row in records.rows(_APPROVED, run_id=run.run_id)],
         figures=_figures(parts),
+        reused=records.value(_REUSED, run_id=run.run_id),
+        verified=records.value(_VERIFIED, run_id=run.run_id),
         seen_before_approval=run.seen_before_approval,
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from app.demo.kills import COMMITTED, PUBLISHED
 from app.demo.worlds.mailbox import Mail, Submission
 from app.demo.worlds.publishing import PublicationRow, Request
 
@@ -82,7 +83,10 @@ class ArtifactFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """One run of Surefoot as its rows tell it. `figures`: of the month, as the tool answered the model."""
+    """One run of Surefoot as its rows tell it. `figures`: of the month, as the tool answered the model.
+
+    `reused`: steps that found their commit there already. `verified`: effects whose first receipt is a verification.
+    """
 
     run_id: str
     month: str
@@ -93,6 +97,8 @@ class RunFacts:
     artifacts: Sequence[ArtifactFacts]
     approved_sha256: Sequence[str]
     figures: Mapping[str, int]
+    reused: int
+    verified: int
     seen_before_approval: tuple[int, int] | None
 
     @property
@@ -203,6 +209,7 @@ def _run(facts: Facts, run: RunFacts) -> Iterator[Claim]:
     yield _equal(f"{about}: before the approval nothing of it was in the world", run.seen_before_approval, (0, 0))
     yield _same_bytes(world, run, about)
     yield from _figures(facts, run, about)
+    yield from _worst_moments(facts, run, about)
     yield _equal(f"{about}: one mail was asked for", len(run.mails), 1)
     for mail in run.mails:
         yield _equal(f"{about}: its mail is delivered", mail.state, "delivered")
@@ -253,6 +260,17 @@ def _figures(facts: Facts, run: RunFacts, about: str) -> Iterator[Claim]:
     texts = [row.body for effect in run.effects for row in _published(facts.world, effect.action_id)]
     missing = [f"{value:,}" for value in expected.values() for text in texts if f"{value:,}" not in text]
     yield Claim(f"{about}: they stand in the published text", bool(texts) and not missing, f"missing: {missing}")
+
+
+def _worst_moments(facts: Facts, run: RunFacts, about: str) -> Iterator[Claim]:
+    """What a kill between a commit and its record must have led to."""
+    points = {kill.failpoint for kill in facts.kills if kill.run_id == run.run_id}
+    if COMMITTED in points:
+        found = "no step says that its commit was there"
+        yield Claim(f"{about}: what had committed was found, not done again", run.reused > 0, found)
+    if PUBLISHED in points:
+        found = "its receipt is not a verification's"
+        yield Claim(f"{about}: the publication was verified, not sent again", run.verified > 0, found)
 
 
 def expected_figures(rows: Iterable[Mapping[str, str]], month: str) -> dict[str, int]:

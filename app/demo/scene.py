@@ -62,8 +62,11 @@ class Scene:
     def start_run(self, worker: Child) -> bool:
         """Start the next run through a worker's API. False: the worker died before anybody could know it was started.
 
-        The key makes it safe to ask again: the same key and body is the same run.
+        The key makes it safe to ask again: the same key and body is the same run. Raises DemoFailed when somebody
+        else's worker is on this database by now.
         """
+        if others := self.records.other_workers(self.stage.pids):
+            raise DemoFailed(f"The demo stopped: a worker of somebody else serves this database too: {others[0]}.")
         request = self.input.request(len(self.runs))
         key = f"{self.name}-{len(self.runs)}"
         mails_before = len(self.stage.mails())

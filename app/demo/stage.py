@@ -162,6 +162,10 @@ class Stage:
         lines = [line.split() for line in self.failpoint_log.read_text().splitlines()]
         return next((name for pid, name in reversed(lines) if int(pid) == child.pid), None)
 
+    @property
+    def pids(self) -> list[int]:
+        return [child.pid for child in self._children]
+
     def publications(self) -> list[publishing.PublicationRow]:
         return publishing.publications(self.publishing_file)
 

@@ -25,11 +25,13 @@ RUNS = 5
 def test_while_a_run_waits_nothing_in_any_process_belongs_to_it(stage: Stage) -> None:
     worker = stage.working(broken=shows_what_it_holds)
     idle = holds_when_idle(stage, worker)
+    idle_backends = min(busy_backends(stage) for _ in range(20))
     run_ids = waiting_runs(stage)
     for run_id in run_ids:
         until("the engine is done with it", lambda r=run_id: stage.engine_rows(r, "PENDING", "ENQUEUED") == 0)
     # A loop of the worker may just be using a connection: look until none does.
     until("it holds no more than when idle", lambda: holds(stage, worker, run_ids) <= idle)
+    until("no more of them are busy than when idle", lambda: busy_backends(stage) <= idle_backends)
     stage.until_nothing_is_written()
 
 
@@ -85,6 +87,12 @@ def everything_of(stage: Stage, run_id: str) -> dict[str, list[dict[str, Any]]]:
     engine = "select status, inputs from dbos.workflow_status where workflow_uuid like %s || ':%%'"
     until("the engine is done with it", lambda: stage.engine_rows(run_id, "PENDING", "ENQUEUED") == 0)
     return {**found, "engine": stage.rows(engine, run_id)}
+
+
+def busy_backends(stage: Stage) -> int:
+    """Connections of the worker that do anything: a statement, or a transaction."""
+    busy = "datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
+    return stage.rows(f"select count(*) as n from pg_stat_activity where state <> 'idle' and {busy}")[0]["n"]
 
 
 # What a worker holds: it answers SIGUSR1 with a line in a file of its own.

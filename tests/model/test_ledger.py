@@ -304,7 +304,7 @@ def test_the_ledger_does_what_its_model_says(database_url: str) -> None:
     [
         (["claim_prepared_with_ticket", "record_attempt_if_ticket_still_held"], "and d.worker_id = :worker_id"),
         (["fail_if_attempt"], "and attempt = :attempt"),
-        (["cancel_if_prepared"], "and state = 'PREPARED'"),
+        (["unknown_if_in_flight_attempt"], "and state = 'IN_FLIGHT'"),
         (["succeed_if_unsettled"], "and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN')"),
     ],
 )

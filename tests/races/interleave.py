@@ -29,7 +29,7 @@ from transactions.statements import load
 
 _ACTOR: ContextVar["Actor | None"] = ContextVar("actor", default=None)
 _SLOW_S = 0.002
-_STUCK_S = 20.0
+_STUCK_S = 60.0
 _RETRIES_MAX = 20
 _RETRIED = ("40P01", "40001")
 _SCOPE = text("select set_config('role', :role, true), set_config('surefoot.tenant', :tenant, true)")

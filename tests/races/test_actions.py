@@ -5,16 +5,16 @@ import os
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from tests.races import scenes
+from tests.races import invariants
 from tests.races.interleave import Pace, Stage, in_lanes
 from tests.races.scenes import ADA, BOB, EVE, LEASE_S, Scene
+from tests.races.senders import Told, Worker
 from transactions import (
     DEFAULT_TENANT,
     ActionId,
@@ -23,17 +23,13 @@ from transactions import (
     Fenced,
     RunId,
     RunState,
-    Session,
     WorkerId,
     actions,
-    approvals,
     outbox,
     receipts,
 )
-from transactions.actions import Ticket
 from transactions.segments import Ending
 from transactions.statements import load
-from transactions.states import ActionState
 from transactions.waits import Wait
 
 INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 4
@@ -56,187 +52,6 @@ _CLEAR = (
 )
 
 
-class NotClaimed(Exception):
-    """Rolls the claim back, as its caller does."""
-
-
-class Objection(Exception):
-    """Rolls the claim back too: its approval does not hold."""
-
-
-@dataclass(slots=True)
-class Told:
-    """What the workers told the ledger and the ledger took: the facts that may never be lost."""
-
-    claims: list[tuple[ActionId, int, WorkerId, int]] = field(default_factory=list)
-    receipts: Counter[tuple[ActionId, int, str, str, str]] = field(default_factory=Counter)
-
-
-@dataclass(slots=True)
-class Worker:
-    """Somebody who sends and verifies, drawing what it does next from its own random numbers."""
-
-    scene: Scene
-    worker_id: WorkerId
-    action_id: ActionId
-    execution: Execution | None
-    random: random.Random
-    told: Told
-    ticket: int | None = None
-    tickets: list[int] = field(default_factory=list)  # all it ever held: a stale one must not work
-    sent: list[int] = field(default_factory=list)
-    answers: int = 0
-
-    async def work(self, acts: int) -> None:
-        for _ in range(acts):
-            await self.act()
-
-    async def act(self) -> None:
-        if self.ticket is None:
-            await self.take()
-            return
-        row = await self.load()
-        late: list[Callable[[], Awaitable[object]]] = [
-            partial(tell, attempt) for attempt in self.sent for tell in (self.answer, self.refuse)
-        ]
-        if row["state"] == ActionState.PREPARED:
-            nexts = [self.claim, self.claim, self.claim, self.withdraw, self.give_back, *late]
-        elif ActionState(row["state"]).settled:
-            nexts = [self.give_back, self.withdraw, *late]
-        elif row["attempt"] in self.sent:
-            attempt = row["attempt"]
-            nexts = [
-                partial(self.answer, attempt),
-                partial(self.refuse, attempt),
-                partial(self.not_sent, attempt),
-                partial(self.doubt, attempt),
-                partial(self.find, attempt),
-                *late,
-            ]
-        else:
-            attempt = row["attempt"]
-            nexts = [
-                partial(self.find, attempt),
-                partial(self.absent, attempt),
-                partial(self.absent, attempt),
-                partial(self.doubt, attempt),
-                self.give_back,
-                *late,
-            ]
-        await self.random.choice(nexts)()
-
-    async def load(self) -> Mapping[str, Any]:
-        async with self.scene.database.transaction("effect.load", DEFAULT_TENANT) as session:
-            return await actions.get(session, self.action_id)
-
-    async def take(self) -> None:
-        """The ticket, as a segment takes it or as a relay does."""
-        if self.execution is not None:
-            async with self.scene.database.transaction("tool.effect", DEFAULT_TENANT) as session:
-                taken = await outbox.take_effect(session, self.action_id, worker_id=self.worker_id, lease_s=LEASE_S)
-            self._hold(taken)
-            return
-        async with self.scene.database.all_tenants("relay.claim") as session:
-            claimed = await outbox.claim_due(
-                session,
-                consumers=[outbox.EFFECT],
-                agents=[scenes.AGENT],
-                worker_id=self.worker_id,
-                lease_s=LEASE_S,
-                limit=1000,
-            )
-        mine = [delivery.attempt for delivery in claimed if delivery.action_id == self.action_id]
-        self._hold(mine[0] if mine else None)
-
-    def _hold(self, ticket: int | None) -> None:
-        self.ticket = ticket
-        if ticket is not None:
-            self.tickets.append(ticket)
-
-    async def claim(self) -> None:
-        row = await self.load()
-        held = self.random.choice(self.tickets)
-        ticket = Ticket(self.action_id, held, self.worker_id, self.execution)
-        try:
-            async with self.scene.database.transaction("effect.claim", DEFAULT_TENANT) as session:
-                claimed = await actions.claim(session, ticket, attempt=row["attempt"])
-                if claimed is None:
-                    raise NotClaimed
-                if row["gated"] and (why := await self._objection(session, row)) is not None:
-                    raise Objection(why)
-        except NotClaimed:
-            self.ticket = None
-            return
-        except Objection:
-            await self.withdraw()
-            return
-        self.sent.append(claimed["attempt"])
-        self.told.claims.append((self.action_id, claimed["attempt"], self.worker_id, held))
-
-    async def _objection(self, session: Session, row: Mapping[str, Any]) -> str | None:
-        return await approvals.objection(
-            session, self.action_id, tool=row["tool"], arguments=row["request"], binding=row["request"]
-        )
-
-    async def answer(self, attempt: int) -> None:
-        self.answers += 1
-        await self._receive(attempt, "answer", f"{self.worker_id} {self.answers // 2}")  # now and then the same again
-
-    async def find(self, attempt: int) -> None:
-        async with self.scene.database.transaction("effect.found", DEFAULT_TENANT) as session:
-            await self._judge(session, attempt, "found")
-            await self._received(session, attempt, "verification", f"{self.worker_id} found")
-        self.told.receipts[(self.action_id, attempt, "verification", self.worker_id, f"{self.worker_id} found")] += 1
-
-    async def _receive(self, attempt: int, source: Literal["answer", "verification"], result: str) -> None:
-        async with self.scene.database.transaction("effect.answered", DEFAULT_TENANT) as session:
-            await self._received(session, attempt, source, result)
-        self.told.receipts[(self.action_id, attempt, source, self.worker_id, result)] += 1
-
-    async def _received(
-        self, session: Any, attempt: int, source: Literal["answer", "verification"], result: str
-    ) -> None:
-        await receipts.receive(
-            session, self.action_id, attempt=attempt, source=source, result=result, worker_id=self.worker_id
-        )
-
-    async def _judge(self, session: Any, attempt: int, verdict: actions.Verdict) -> None:
-        await actions.judge(
-            session, self.action_id, attempt=attempt, verdict=verdict, evidence="seen", worker_id=self.worker_id
-        )
-
-    async def absent(self, attempt: int) -> None:
-        async with self.scene.database.transaction("effect.absent", DEFAULT_TENANT) as session:
-            await self._judge(session, attempt, "absent")
-            await actions.absent(session, self.action_id, attempt=attempt, worker_id=self.worker_id)
-
-    async def refuse(self, attempt: int) -> None:
-        async with self.scene.database.transaction("effect.refused", DEFAULT_TENANT) as session:
-            await actions.refuse(session, self.action_id, attempt=attempt, reason="refused", worker_id=self.worker_id)
-
-    async def not_sent(self, attempt: int) -> None:
-        async with self.scene.database.transaction("effect.not_sent", DEFAULT_TENANT) as session:
-            await actions.not_sent(
-                session, self.action_id, attempt=attempt, reason="not sent", worker_id=self.worker_id
-            )
-
-    async def doubt(self, attempt: int) -> None:
-        async with self.scene.database.transaction("effect.unknown", DEFAULT_TENANT) as session:
-            await actions.doubt(session, self.action_id, attempt=attempt, reason="no answer", worker_id=self.worker_id)
-
-    async def withdraw(self) -> None:
-        async with self.scene.database.transaction("effect.withdraw", DEFAULT_TENANT) as session:
-            await actions.withdraw(session, self.action_id, reason="withdrawn", worker_id=self.worker_id)
-
-    async def give_back(self) -> None:
-        assert self.ticket is not None
-        async with self.scene.database.transaction("effect.back_off", DEFAULT_TENANT) as session:
-            await outbox.give_back_effect(
-                session, self.action_id, attempt=self.ticket, worker_id=self.worker_id, pause_s=0.0, detail="later"
-            )
-        self.ticket = None
-
-
 async def test_one_claim_per_attempt_and_no_fact_is_lost(scene: Scene, pace: Pace) -> None:
     await in_lanes(range(SEED, SEED + INTERLEAVINGS), partial(_play, scene, pace), lanes=1)
 
@@ -257,7 +72,7 @@ async def _play(scene: Scene, pace: Pace, seed: int) -> None:
     except Exception:
         print(f"seed {seed}")
         print("\n".join(stage.trace))
-        print(scenes.shown(await scene.seen(run_id)))
+        print(invariants.shown(await scene.seen(run_id)))
         raise
     finally:
         await scene.rows("update surefoot.workers set state = 'live', ended_at = null")
@@ -303,7 +118,7 @@ async def _set(scene: Scene, stage: Stage, told: Told) -> RunId:
     ada = Worker(scene, ADA, request.action_id, owns, random.Random(stage.random.random()), told)
     bob = Worker(scene, BOB, request.action_id, None, random.Random(stage.random.random()), told)
     async with scene.database.transaction("calls", execution.tenant) as session:
-        ada._hold(await outbox.take_effect(session, request.action_id, worker_id=ADA, lease_s=LEASE_S))
+        ada.hold(await outbox.take_effect(session, request.action_id, worker_id=ADA, lease_s=LEASE_S))
     match stage.random.choice(("held", "claimed", "unknown", "given back")):
         case "claimed":
             await ada.claim()
@@ -362,8 +177,8 @@ async def _recovered(scene: Scene, execution: Execution) -> None:
 
 def _judged(seen: Mapping[str, Any], told: Told) -> None:
     """Everything that this file promises, from the rows and from the order in which they were changed."""
-    scenes.consistent(seen)
-    scenes.woken(seen, 0)
+    invariants.consistent(seen)
+    invariants.woken(seen, 0)
     [action] = seen["actions"]
     claims = [attempt for _, attempt, _, _ in told.claims]
     assert sorted(claims) == list(range(1, action["attempt"] + 1)), f"claims {claims}, attempts {action['attempt']}"

@@ -13,9 +13,10 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
+import outbox as outbox_arm
 from tests.races.interleave import Pace, in_lanes
 from tests.races.scenes import ADA, BOB, LEASE_S, Scene, register
-from transactions import DEFAULT_TENANT, ActionId, EntryId, Tenant, WorkerId, outbox
+from transactions import DEFAULT_TENANT, ActionId, EntryId, Tenant, Wakeups, WorkerId, outbox
 from transactions.outbox import Delivery
 from transactions.statements import load
 
@@ -288,3 +289,48 @@ async def test_a_claimant_that_registered_while_another_waited_is_not_robbed(sce
 async def _take(scene: Scene, action_id: ActionId, worker_id: WorkerId) -> int | None:
     async with scene.database.transaction("tool.effect", DEFAULT_TENANT) as session:
         return await outbox.take_effect(session, action_id, worker_id=worker_id, lease_s=LEASE_S)
+
+
+async def test_a_delivery_whose_claimants_all_die_is_buried(scene: Scene) -> None:
+    """It may be what they die of; without a bound every worker would, one after the other."""
+    async with scene.database.transaction("tool.transaction", DEFAULT_TENANT) as session:
+        await outbox.put(
+            session,
+            entry_id=EntryId("poison"),
+            tenant=DEFAULT_TENANT,
+            run_id=None,
+            action_id=None,
+            topic="mail",
+            payload={},
+            consumers=("mail",),
+            attempts_max=2,
+        )
+
+    class Mail:
+        taken = 0
+
+        async def take(self, delivery: Delivery) -> outbox_arm.Outcome:
+            self.taken += 1
+            raise Died
+
+    mail = Mail()
+    for n in range(3):
+        worker_id = WorkerId(f"claimant {n}")
+        async with scene.database.all_tenants("register") as session:
+            await register(session, worker_id)
+        relay = outbox_arm.Relay(
+            scene.database,
+            {"mail": mail},
+            agents=(),
+            worker_id=worker_id,
+            wakeups=Wakeups(scene.database.url),
+            still_mine=lambda: None,
+        )
+        await relay.run_once()
+        await _admin(scene, _DIES, worker_id)
+    assert mail.taken == 2
+    assert await scene.rows("select state, attempt from surefoot.outbox_deliveries") == [("dead", 3)]
+
+
+class Died(BaseException):
+    """The process ends with a delivery in its hands."""

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from tests.races import scenes
+from tests.races import invariants, scenes
 from tests.races.interleave import Pace, Stage, in_lanes
 from tests.races.scenes import BOB, EVE, Kind, Scene, Waiting
 from transactions import (
@@ -60,7 +60,7 @@ async def play(scene: Scene, pace: Pace, seed: int) -> None:
     except Exception:
         print(f"seed {seed}, waits {kinds}, {'waiting' if ended else 'about to wait'}")
         print("\n".join(stage.trace))
-        print(scenes.shown(await scene.seen(waiting.run_id)))
+        print(invariants.shown(await scene.seen(waiting.run_id)))
         raise
 
 
@@ -144,8 +144,8 @@ def _expected(stage: Stage, pace: Pace) -> None:
 async def _settles(scene: Scene, stage: Stage, waiting: Waiting, kinds: Sequence[Kind]) -> None:
     """The invariants hold now, and when everything has settled the run has gone on, exactly once."""
     seen = await scene.seen(waiting.run_id)
-    scenes.consistent(seen)
-    scenes.woken(seen, 0)
+    invariants.consistent(seen)
+    invariants.woken(seen, 0)
     if seen["state"] == "running" and seen["segment"] == 0:  # both who could end it were stopped
         raise AssertionError("nobody ended the segment")
     for wait in [w for w in seen["waits"] if w["segment"] == 0]:
@@ -158,8 +158,8 @@ async def _settles(scene: Scene, stage: Stage, waiting: Waiting, kinds: Sequence
         except Conflict:
             pass
     after = await scene.seen(waiting.run_id)
-    scenes.consistent(after)
-    scenes.woken(after, 0)
+    invariants.consistent(after)
+    invariants.woken(after, 0)
     assert after["segment"] == 1 or after["state"] == "cancelled"
     if after["segment"] == 1:
         assert seen["segment"] == 1 or after["state"] == "queued"
@@ -289,7 +289,7 @@ async def _play_calls(scene: Scene, pace: Pace, seed: int) -> None:
     except Exception:
         print(f"seed {seed}, calls {kinds}")
         print("\n".join(stage.trace))
-        print(scenes.shown(await scene.seen(waiting.run_id)))
+        print(invariants.shown(await scene.seen(waiting.run_id)))
         raise
 
 
@@ -309,7 +309,7 @@ async def test_a_refusal_may_be_as_long_as_a_reason_may_be(scene: Scene) -> None
         )
     seen = await scene.seen(waiting.run_id)
     assert [approval["state"] for approval in seen["approvals"]] == ["rejected", "void"]
-    scenes.woken(seen, 0)
+    invariants.woken(seen, 0)
 
 
 async def test_a_cancellation_misses_no_call_that_a_segment_prepared_meanwhile(
@@ -339,4 +339,4 @@ async def test_a_cancellation_misses_no_call_that_a_segment_prepared_meanwhile(
     assert looks == [0, 1]
     seen = await scene.seen(run_id)
     assert (seen["state"], [a["state"] for a in seen["actions"]]) == ("cancelled", ["CANCELLED"])
-    scenes.consistent(seen)
+    invariants.consistent(seen)

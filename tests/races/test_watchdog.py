@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from app import machine, watchdog
 from app.watchdog import Watchdog
-from tests.races import scenes
+from tests.races import invariants
 from tests.races.interleave import Pace, SteppedDatabase
 from tests.races.scenes import ADA, BOB, EVE, VERSION, Scene, Waiting, register
 from transactions import Conflict, Execution, Fenced, RunId, RunState, Session, WorkerId
@@ -146,7 +146,7 @@ async def _now(scene: Scene, ruins: Ruins) -> dict[str, Any]:
     for name, run_id in ruins.runs.items():
         seen = await scene.seen(run_id)
         if name != "gone from the engine":
-            scenes.consistent(seen)
+            invariants.consistent(seen)
         found[name] = {
             "state": seen["state"],
             "segments": [(s["n"], s["state"], s["outcome"]) for s in seen["segments"]],
@@ -305,7 +305,7 @@ async def _play(scene: Scene, engine: Engine, pace: Pace, seed: int) -> None:
                 actor.outcome()
         await _watchdog(scene, ADA).run_once()
         for run_id in (running.run_id, lost, late.run_id):
-            scenes.consistent(await scene.seen(run_id))
+            invariants.consistent(await scene.seen(run_id))
         for actor in stage.actors:
             if actor.name == "eve takes over" and actor.result is not None:
                 seen = await scene.seen(running.run_id)
@@ -317,7 +317,7 @@ async def _play(scene: Scene, engine: Engine, pace: Pace, seed: int) -> None:
         print(f"seed {seed}")
         print("\n".join(stage.trace))
         for run_id in (running.run_id, lost, late.run_id):
-            print(scenes.shown(await scene.seen(run_id)))
+            print(invariants.shown(await scene.seen(run_id)))
         raise
     finally:
         await scene.admin.execute(_OVER.encode())
