@@ -1,0 +1,61 @@
+"""A case and what became of it."""
+
+from dataclasses import dataclass
+
+from app.crashtest.faults import Fault, Faults, show
+from app.crashtest.judge import Finding, Picture
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`broken`: a function (`module:name`) that breaks the product in every worker first; only controls have one."""
+
+    name: str
+    faults: Faults
+    broken: str | None = None
+
+
+@dataclass(slots=True)
+class Strike:
+    """A fault that was seen to strike process `pid` at `point`; `unfinished`: the run was not over then.
+
+    `recovered_s`: until something happened for the run again; None when nothing did or had to.
+    """
+
+    fault: Fault
+    pid: int
+    point: str
+    unfinished: bool
+    at: float
+    event_seq: int
+    recovered_s: float | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a case. `deaths`: processes that a fault killed; `exits`: how the others ended that did.
+
+    `trace`: the points that the last worker passed. `shrunk`: the fewest faults that do it, if that was sought.
+    """
+
+    case: Case
+    run_id: str
+    strikes: list[Strike]
+    findings: list[Finding]
+    ended: bool
+    seconds: float
+    deaths: int
+    exits: list[int]
+    repeated: int
+    picture: Picture
+    trace: list[str]
+    shrunk: Faults | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether a fault was seen to strike the unfinished run."""
+        return any(strike.unfinished for strike in self.strikes)
+
+    @property
+    def seed(self) -> str:
+        return show(self.case.faults)

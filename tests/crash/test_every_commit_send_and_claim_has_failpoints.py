@@ -1,0 +1,169 @@
+"""Every commit, send and claim in the source has a failpoint before and after it, and a traced run passes it.
+
+The sites are read from the source. What the traced runs do not pass is listed here, each with its reason.
+"""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from app.crashtest.report import Report
+from tests.static.sources import modules, shown, tree
+
+# The names that a commit has in the source, where it is more than one.
+SPELLED = {"effect.{}": ["effect.answered", "effect.not_sent", "effect.refused", "effect.unknown"]}
+OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_commit"})
+# The demo's services are the outside, with files of their own; the kit is not the product.
+OUTSIDE = ("app/demo/", "app/crashtest/")
+# Functions that hand on the name they are given.
+HAND_ON = {
+    "transactions/database.py:transaction": "opens under the name it is given",
+    "transactions/database.py:all_tenants": "opens under the name it is given",
+    "steps/calls.py:_commit": "commits under the name it is given",
+    "steps/effects.py:once": "commits under the name it is given",
+    "app/surefoot.py:_transaction": "opens under the name it is given",
+}
+# Commits that no worker of the sample makes; each has both failpoints by construction of `Database.transaction`.
+NOT_IN_A_RUN = {
+    "run.start": "made by whoever starts a run, not by a worker",
+    "run.release": "made by a person",
+    "run.cancel": "made by a person",
+    "approval.decide": "made by a person; the cases decide from the driver",
+    "query": "reads of an agent's own code; the scripted one has none, the monthly report has many",
+    "read": "reads for the API and the command line",
+    "worker.release": "made by a worker that is asked to stop; the cases end theirs by SIGKILL",
+    "watchdog.restart": "only when the engine has lost a segment, which no fault of the kit does yet",
+    "watchdog.expire": "only when nobody decides for days",
+    "tool.refuse": "only behind a call that failed",
+    "tool.withdraw": "only when an approval does not hold any more",
+    "effect.withdraw": "only when an approval does not hold any more",
+    "effect.refuse": "only when all attempts are used up",
+    "effect.refused": "only when the other side refuses",
+    "effect.not_sent": "only when the other side cannot be reached: faults between processes are not in the kit yet",
+    "effect.unknown": "only when the other side does not answer: faults between processes are not in the kit yet",
+    "effect.unsure": "only when a verifier cannot tell",
+    "effect.doubt": "only for effects that can neither be looked up nor sent twice",
+    "effect.close": "only when a settled effect is delivered once more: a race that the sample need not meet",
+    "effect.back_off": "only when a run takes no new work, or nobody can tell",
+}
+# Passed by workers that take over, when a case of the sample happens to need it: the long matrix passes them.
+IN_RECOVERY = {
+    "effect.found": "when what was sent is found",
+    "effect.absent": "when what was sent is proved absent",
+    "tool.load": "when an effect is waited for",
+}
+# Where else something leaves the process, or is claimed: the call in the source, and its failpoints.
+SENDS = {
+    ("steps/effects.py", "call_body"): ("effect.before_send", "effect.after_send"),
+    ("steps/effects.py", "verify"): ("effect.before_verify", "effect.after_verify"),
+    ("outbox/mail.py", "_send"): ("mail.before_send", "mail.after_send"),
+    ("outbox/relay.py", "_take"): ("relay.claim.after_commit", "relay.after_take"),
+    ("steps/journal.py", "run_step_async"): ("step.before_record", "step.after_record"),
+    ("steps/journal.py", "until_committed"): ("step.before_body", "step.after_body"),
+    ("app/watchdog.py", "recover"): ("watchdog.before_recover", "watchdog.after_recover"),
+    ("transactions/lease.py", "execute"): ("lease.before_renew", "lease.after_renew"),
+}
+# Connections that are opened past `Database`: what is done on each.
+CONNECTIONS = {
+    "transactions/lease.py": "the heartbeat, with failpoints of its own",
+    "transactions/wakeups.py": "LISTEN and NOTIFY: a lost one costs a poll, nothing else",
+    "transactions/database.py": "asks for the server's version at the start",
+    "transactions/clones.py": "databases for tests",
+    "transactions/migrate.py": "migrations, under Alembic's own transaction, before any worker",
+    "transactions/local/server.py": "makes the embedded database",
+    "transactions/local/cluster.py": "asks whether the embedded server is up",
+    "app/cli/db.py": "a client for people",
+    "app/cli/doctor.py": "asks whether the server is up",
+}
+
+
+def calls() -> Iterator[tuple[str, str, ast.Call]]:
+    """File, innermost function and call, for every call in the product."""
+
+    def walk(node: ast.AST, file: str, function: str) -> Iterator[tuple[str, str, ast.Call]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from walk(child, file, child.name)
+                continue
+            if isinstance(child, ast.Call):
+                yield file, function, child
+            yield from walk(child, file, function)
+
+    for path in modules():
+        yield from walk(tree(path), shown(path), "")
+
+
+def called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def names(argument: ast.expr) -> list[str] | None:
+    """The names that a commit can have; None when the name is handed on."""
+    if isinstance(argument, ast.Constant):
+        return [str(argument.value)]
+    if isinstance(argument, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in argument.values]
+        return SPELLED["".join(map(str, parts))]
+    return None
+
+
+def commits() -> Iterator[tuple[str, str]]:
+    """Where and under which name something is committed."""
+    for file, function, call in calls():
+        if file.startswith(OUTSIDE) or called(call) not in OPENERS or not call.args:
+            continue
+        found = names(call.args[0])
+        if found is None:
+            assert f"{file}:{function}" in HAND_ON, f"{file}:{call.lineno}"
+            continue
+        yield from ((f"{file}:{call.lineno}", name) for name in found)
+
+
+@pytest.fixture(scope="session")
+def passed(report: Report) -> set[str]:
+    """Every point that the undisturbed run or a worker of the sample passed, or was struck at."""
+    points = {point for outcome in report.outcomes for point in outcome.trace}
+    struck = {strike.point for outcome in report.outcomes for strike in outcome.strikes}
+    return {*points, *struck, *report.catalogue}
+
+
+def test_every_commit_is_passed_before_and_after_in_a_traced_run_or_is_explained(passed: set[str]) -> None:
+    sites = list(commits())
+    assert len(sites) > 40
+    explained = {**NOT_IN_A_RUN, **IN_RECOVERY}
+    missing = [
+        f"{where}: {name}"
+        for where, name in sites
+        if name not in explained and not {f"{name}.before_commit", f"{name}.after_commit"} <= passed
+    ]
+    assert missing == []
+
+
+def test_what_is_explained_is_still_there_and_is_not_passed_by_an_undisturbed_run(report: Report) -> None:
+    known = {name for _, name in commits()}
+    assert {*NOT_IN_A_RUN, *IN_RECOVERY} - known == set()
+    assert [name for name in NOT_IN_A_RUN if f"{name}.before_commit" in report.catalogue] == []
+
+
+def test_every_send_and_claim_past_a_commit_has_failpoints_that_are_in_the_source() -> None:
+    written = {
+        (file, call.args[0].value)
+        for file, _, call in calls()
+        if called(call) == "failpoint" and isinstance(call.args[0], ast.Constant)
+    }
+    made = {(file, called(call)) for file, _, call in calls()}
+    commit_points = {f"{name}.{moment}" for _, name in commits() for moment in ("before_commit", "after_commit")}
+    for (file, name), points in SENDS.items():
+        assert (file, name) in made
+        assert [point for point in points if (file, point) not in written and point not in commit_points] == []
+
+
+def test_no_other_connection_is_opened_than_those_explained() -> None:
+    opened = {
+        file
+        for file, _, call in calls()
+        if called(call) in ("connect", "sync_engine")
+        and ast.unparse(call.func).startswith(("psycopg.", "sync_engine", "database.sync_engine"))
+    }
+    assert opened - CONNECTIONS.keys() == set()
