@@ -14,7 +14,7 @@ PUBLISHED = "effect.after_send"
 # An idle worker passes some fifty points a second in its loops, so each of these comes soon. A worker passes twenty to
 # thirty before it has taken a run up; from an approval to the end of the report there are some sixty more.
 PASSAGES_BEFORE_APPROVAL_MAX = 100
-PASSAGES_AFTER_APPROVAL_MAX = 30
+PASSAGES_AFTER_APPROVAL_MAX = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +34,5 @@ def passage(draw: random.Random, *, may_finish: bool) -> int:
 
 
 def before_approval(kills: int) -> int:
-    """After how many of so many kills the manager approves: a run that waits cannot end before all have struck."""
-    return kills // 2
+    """After how many of so many kills the manager approves; until then the run waits and cannot end."""
+    return kills * 2 // 5

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -32,6 +33,7 @@ PACE = MappingProxyType(
 _APP = __name__.removesuffix(".demo.stage")
 _ROOT = Path(__file__).parents[__name__.count(".")]
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+ENDINGS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 
 class DemoFailed(SurefootError):
@@ -177,7 +179,7 @@ class Stage:
     ) -> Child:
         armed = {"SUREFOOT_FAILPOINT": failpoint} if failpoint else {}
         log = self.folder / f"{name.replace(' ', '-')}.log"
-        with log.open("wb") as out:
+        with log.open("wb") as out, _undisturbed():
             process = subprocess.Popen(
                 [sys.executable, "-P", *arguments],
                 env={**self._env, **(env or {}), **armed},
@@ -185,10 +187,10 @@ class Stage:
                 stdout=out,
                 stderr=out,
                 process_group=0,  # Ctrl-C is for the demo, which then ends them all
-                preexec_fn=_death_wish(),
+                preexec_fn=_first_words(),
             )
-        child = Child(name, process, log)
-        self._children.append(child)
+            child = Child(name, process, log)
+            self._children.append(child)
         return child
 
 
@@ -199,16 +201,26 @@ def _environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": os.pathsep.join(found)}
 
 
-def _death_wish() -> Callable[[], None] | None:
-    """What a child does first: on Linux it asks the kernel to end it when the demo is gone, however that went."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    parent = os.getpid()
+@contextmanager
+def _undisturbed() -> Generator[None]:
+    """No signal ends the demo between the start of a child and our knowing it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def wish() -> None:
-        prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGKILL)
 
-    return wish
+def _first_words() -> Callable[[], None]:
+    """What a child does first: take signals again, and on Linux have the kernel end it when the demo is gone."""
+    linux = sys.platform == "linux"
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def say() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
+        if linux:
+            libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return say

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from app.demo.judge import Claim, Facts, duplicate_effects, lost_results
+from app.demo.judge import Claim, Facts, RunFacts, duplicate_effects, lost_results
 from app.demo.options import Options
 from app.demo.records import Records
 
@@ -26,7 +26,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`stored_bytes`: of the rows of these runs, the engine's included. Counts are over all runs of the performance."""
+    """What `--json` writes.
+
+    `publications`, `mails`, the report and its figures are the first run's; everything else is over all runs of the
+    performance. `stored_bytes`: of the rows of these runs, the engine's included.
+    """
 
     run_status: str
     kills: Sequence[Mapping[str, Any]]
@@ -53,8 +57,8 @@ class Summary:
 
 def summarize(records: Records, folder: Path, facts: Facts, claims: Sequence[Claim], *, seconds: float) -> Summary:
     """Count, and write the report of the first run into `folder`."""
-    table = _table(facts)
     first = facts.runs[0]
+    published, mailed = _table(facts, [first])
     report, digest = _write_report(folder, facts)
     rows, size = _stored(records, [run.run_id for run in facts.runs])
     return Summary(
@@ -69,18 +73,18 @@ def summarize(records: Records, folder: Path, facts: Facts, claims: Sequence[Cla
             }
             for kill in facts.kills
         ],
-        publications=table[0].in_the_world,
-        mails=table[1].in_the_world,
+        publications=published.in_the_world,
+        mails=mailed.in_the_world,
         business_rows=facts.business_rows,
         duplicate_effects=duplicate_effects(facts),
         lost_results=lost_results(facts),
-        plain_publications=table[0].plain_in_the_world,
+        plain_publications=published.plain_in_the_world,
         report_path=report,
         report_sha256=digest,
         figures=first.figures,
         seconds=round(seconds, 1),
         run_ids=[run.run_id for run in facts.runs],
-        table=table,
+        table=_table(facts, facts.runs),
         stored_rows=rows,
         stored_bytes=size,
         claims=[claim.says for claim in claims if claim.holds],
@@ -88,8 +92,8 @@ def summarize(records: Records, folder: Path, facts: Facts, claims: Sequence[Cla
     )
 
 
-def _table(facts: Facts) -> tuple[Line, Line]:
-    world, runs = facts.world, facts.runs
+def _table(facts: Facts, runs: Sequence[RunFacts]) -> tuple[Line, Line]:
+    world = facts.world
     effects = [effect.action_id for run in runs for effect in run.effects]
     message_ids = [mail.message_id for run in runs for mail in run.mails if mail.message_id is not None]
     posts = [request.reference for request in world.requests if request.method == "POST"]
