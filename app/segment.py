@@ -45,6 +45,7 @@ from transactions import (
     messages,
     number_fenced,
     segments,
+    storable_reason,
     until_committed,
 )
 from transactions.segments import Begun, Ending
@@ -136,10 +137,10 @@ class _Execution:
             ValueError,
         ) as error:
             _log.warning("run %s failed: %s", self._begun.execution.run_id, error)
-            ending = self._ending(RunState.FAILED, reason=str(error)[:4000])
+            ending = self._ending(RunState.FAILED, reason=storable_reason(str(error)))
         except Exception as error:
             _log.exception("run %s failed", self._begun.execution.run_id)
-            ending = self._ending(RunState.FAILED, reason=f"{type(error).__name__}: {error}"[:4000])
+            ending = self._ending(RunState.FAILED, reason=storable_reason(f"{type(error).__name__}: {error}"))
         await self._journal.flush()
         await self._end(ending)
 

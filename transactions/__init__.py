@@ -1,7 +1,7 @@
 """The base: everything that commits, every state machine, all SQL. See README.md beside this file."""
 
 from transactions.artifacts import ArtifactRef
-from transactions.canonical import canonical_json, request_hash
+from transactions.canonical import canonical_json, request_hash, storable_reason
 from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
 from transactions.errors import (
     Conflict,
@@ -63,5 +63,6 @@ __all__ = [
     "number_fenced",
     "record_steps",
     "request_hash",
+    "storable_reason",
     "until_committed",
 ]

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import outbox, waits
-from transactions.canonical import canonical_json, request_hash
+from transactions.canonical import canonical_json, request_hash, storable_json, storable_reason
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import RequestChanged
 from transactions.events import Event, Execution, number, number_fenced, number_open
@@ -141,7 +141,12 @@ async def claim(session: AsyncSession, ticket: Ticket, *, attempt: int) -> Mappi
 
 async def finish_attempt(session: AsyncSession, action_id: ActionId, attempt: int, outcome: str, detail: str) -> None:
     await execute(
-        session, _ACTIONS["finish_attempt"], action_id=action_id, attempt=attempt, outcome=outcome, detail=detail[:2000]
+        session,
+        _ACTIONS["finish_attempt"],
+        action_id=action_id,
+        attempt=attempt,
+        outcome=outcome,
+        detail=storable_reason(detail),
     )
 
 
@@ -222,7 +227,7 @@ async def judge(
         action_id=action_id,
         attempt=attempt,
         verdict=verdict,
-        evidence=canonical_json(evidence),
+        evidence=storable_json(evidence),
         worker_id=worker_id,
     )
     return int(row["verifications"])

@@ -1,20 +1,17 @@
 """The model's messages, appended turn by turn, so that stopping a run never needs the engine's rows."""
 
-import json
-import re
 from collections.abc import Sequence
 
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from transactions.canonical import storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.events import Execution
 from transactions.ids import RunId
 from transactions.statements import load
 
 _MESSAGES = load("messages")
-# Postgres cannot store a NUL character in JSON: what a model says with one is kept with the replacement character.
-_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 async def append(session: AsyncSession, execution: Execution, *, first_seq: int, messages: Sequence[JsonValue]) -> None:
@@ -26,7 +23,7 @@ async def append(session: AsyncSession, execution: Execution, *, first_seq: int,
         tenant=execution.tenant,
         segment=execution.segment,
         first_seq=first_seq,
-        messages=_NUL.sub(r"\1\\ufffd", json.dumps(messages)),
+        messages=storable_json(list(messages)),
     )
 
 

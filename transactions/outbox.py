@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions.canonical import canonical_json
+from transactions.canonical import canonical_json, storable_json, storable_reason
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import InvalidInput
 from transactions.ids import ActionId, EntryId, RunId, Tenant, WorkerId
@@ -159,7 +159,7 @@ async def give_back_effect(
         attempt=attempt,
         worker_id=worker_id,
         pause_s=pause_s,
-        detail=detail[:2000],
+        detail=storable_reason(detail),
     )
 
 
@@ -184,19 +184,18 @@ async def acknowledge(
 ) -> bool:
     """DELIVERED with the consumer's receipt, and in its inbox. False: this attempt no longer holds the claim."""
     await take_into_inbox(session, delivery, result=receipt)  # a fact, whoever holds the claim by now
-    return await _settle_attempt(
-        session, "acknowledge_attempt", delivery, receipt=canonical_json(receipt), detail=detail
-    )
+    told = None if detail is None else storable_reason(detail)
+    return await _settle_attempt(session, "acknowledge_attempt", delivery, receipt=storable_json(receipt), detail=told)
 
 
 async def back_off(session: AsyncSession, delivery: Delivery, *, pause_s: float, detail: str) -> bool:
     """Give the claim back, due again after `pause_s`."""
-    return await _settle_attempt(session, "back_off_attempt", delivery, pause_s=pause_s, detail=detail[:2000])
+    return await _settle_attempt(session, "back_off_attempt", delivery, pause_s=pause_s, detail=storable_reason(detail))
 
 
 async def bury(session: AsyncSession, delivery: Delivery, *, detail: str) -> bool:
     """DEAD: no further attempt until a person asks for one."""
-    return await _settle_attempt(session, "bury_attempt", delivery, detail=detail[:2000])
+    return await _settle_attempt(session, "bury_attempt", delivery, detail=storable_reason(detail))
 
 
 async def _settle_attempt(session: AsyncSession, statement: str, delivery: Delivery, **parameters: object) -> bool:
@@ -222,7 +221,11 @@ async def close_effect(
     """Close the deliveries of actions that have settled, in the same commit."""
     if action_ids:
         await execute(
-            session, _OUTBOX["close_of_action"], action_ids=list(action_ids), state=state, detail=detail[:2000]
+            session,
+            _OUTBOX["close_of_action"],
+            action_ids=list(action_ids),
+            state=state,
+            detail=storable_reason(detail),
         )
 
 
@@ -234,6 +237,6 @@ async def take_into_inbox(session: AsyncSession, delivery: Delivery, *, result: 
         consumer=delivery.consumer,
         entry_id=delivery.entry_id,
         tenant=delivery.tenant,
-        result=canonical_json(result),
+        result=storable_json(result),
     )
     return row is not None

@@ -4,6 +4,7 @@ The first one settles its action. A second one, or one against a verdict, is kep
 duplicate is never hidden.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import actions, outbox
-from transactions.canonical import canonical_json
+from transactions.canonical import storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.events import Event, Execution, number
 from transactions.ids import ActionId, WorkerId
@@ -34,12 +35,13 @@ async def receive(
 
     A second receipt, or one against a verdict, is kept with its contradiction.
     """
-    text = canonical_json(result)
+    text = storable_json(result)
+    stored = json.loads(text)
     row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
     assert row is not None
     earlier = await fetch_all(session, _ACTIONS["receipts_of"], action_id=action_id)
     if any(
-        (r["attempt"], r["source"], r["worker_id"], r["result"]) == (attempt, source, worker_id, result)
+        (r["attempt"], r["source"], r["worker_id"], r["result"]) == (attempt, source, worker_id, stored)
         for r in earlier
     ):
         return  # the same receipt once more: the answer to its commit was lost
@@ -87,7 +89,7 @@ async def complete_transaction(
     session: AsyncSession, execution: Execution, action_id: ActionId, *, result: JsonValue
 ) -> None:
     """PREPARED -> SUCCEEDED together with the rows the transaction wrote; its receipt is its own."""
-    text = canonical_json(result)
+    text = storable_json(result)
     row = await fetch_one(
         session,
         _ACTIONS["succeed_transaction_if_prepared"],
