@@ -4,14 +4,16 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import httpx
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from steps.kinds import NotSent, Refused
+from transactions import storable_reason
 
+T = TypeVar("T")
 _NOTHING_SENT = (
     NotSent,
     ConnectionRefusedError,
@@ -22,6 +24,8 @@ _NOTHING_SENT = (
 )
 _MAY_HAVE_HAPPENED = frozenset({408, 409, 425})
 _TOO_MANY = 429
+_PASSING = frozenset({408, 425, _TOO_MANY, 500, 502, 503, 504})
+_READ_PAUSES_S = (0.2, 1.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,25 @@ async def attempt(call: Callable[[], Awaitable[JsonValue]], *, timeout_s: float)
         return Outcome("unknown", reason=_words(error))
 
 
+async def read_freely(call: Callable[[], Awaitable[T]]) -> T:
+    """Read what may be read as often as one likes: once more after each pause, while it is the way there that fails.
+
+    Raises what the last try raised.
+    """
+    for pause_s in _READ_PAUSES_S:
+        try:
+            return await call()
+        except (ConnectionError, TimeoutError, httpx.TransportError):
+            pass
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code not in _PASSING:
+                raise
+        await asyncio.sleep(pause_s)
+    return await call()
+
+
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")[:2000]
+    return storable_reason(f"{type(error).__name__}: {error}".rstrip(": "))
 
 
 async def call_body(body: Callable[..., Any], first: object, arguments: dict[str, Any]) -> Any:

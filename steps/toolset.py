@@ -16,6 +16,7 @@ from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from steps.calls import Call, Seat
 from steps.journal import Done
+from steps.outcomes import read_freely
 from steps.tools import METADATA_KEY, Spec
 from transactions import (
     ActionId,
@@ -89,7 +90,7 @@ class DurableToolset(WrapperToolset[D]):
     ) -> Callable[[], Awaitable[Done]]:
         call = Call(self.seat, spec, request, arguments, ctx.deps)
         if spec.kind == "read":
-            return lambda: call.as_value(read)
+            return lambda: call.as_value(lambda: read_freely(read))
         if self.seat.turns.deferred:
             return lambda: call.safely(call.stand_behind)
         if self.seat.turns.failed is not None:

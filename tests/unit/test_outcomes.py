@@ -11,8 +11,8 @@ import pytest
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from steps import NotSent, Refused
-from steps.outcomes import Outcome, attempt, call_body
+from steps import NotSent, Refused, outcomes
+from steps.outcomes import Outcome, attempt, call_body, read_freely
 
 REQUEST = httpx.Request("POST", "http://127.0.0.1:1/publications")
 
@@ -142,3 +142,38 @@ async def test_a_plain_body_runs_in_a_thread_and_a_coroutine_in_the_loop() -> No
 
     assert await call_body(plain, None, {"word": "a"}) == ("a", False)
     assert await call_body(coroutine, None, {"word": "a"}) == ("a", True)
+
+
+PASSING = [ConnectionResetError("reset"), TimeoutError("late"), httpx.ReadError("cut"), status(429), status(503)]
+
+
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
+async def test_a_read_is_done_again_while_the_way_there_fails(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "_READ_PAUSES_S", (0, 0))
+    left = [error, error]
+
+    async def call() -> str:
+        if left:
+            raise left.pop()
+        return "read"
+
+    assert await read_freely(call) == "read"
+
+
+@pytest.mark.parametrize(("error", "tries"), [(httpx.ReadError("cut"), 3), (status(404), 1), (ValueError("no"), 1)])
+async def test_a_read_that_fails_otherwise_or_too_often_says_so(
+    error: Exception, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "_READ_PAUSES_S", (0, 0))
+    tried = 0
+
+    async def call() -> None:
+        nonlocal tried
+        tried += 1
+        raise error
+
+    with pytest.raises(type(error)):
+        await read_freely(call)
+    assert tried == tries
