@@ -30,6 +30,7 @@ from transactions import (
     outbox,
     receipts,
     runs,
+    storable_reason,
     until_committed,
 )
 from transactions.actions import Ticket
@@ -105,11 +106,15 @@ class Effects:
         if claimed is not None:
             await self._send(job, claimed)
         pause_s = _PAUSE_S
-        unsure = 0
+        unsure = rested = 0  # how many verdicts, and after which attempt
         while await self._renew(job):
             row = await self._load(job)
             if ActionState(row["state"]).settled:  # its entry was delivered again: nothing is asked of anybody
                 await self._close(job, row)
+            elif row["state"] == ActionState.PREPARED and row["attempt"] > rested:
+                rested = row["attempt"]
+                await asyncio.sleep(_jittered(pause_s))
+                pause_s = min(pause_s * 2, _PAUSE_S_MAX)
             elif row["state"] == ActionState.PREPARED:
                 if not await self._claim_and_send(job, row):
                     await self._back_off(job, pause_s=_PAUSE_S_MAX, why="its run takes no new work now")
@@ -123,9 +128,7 @@ class Effects:
                 if unsure > _UNSURE_INLINE_MAX:
                     await self._back_off(job, pause_s=min(2.0 ** row["verifications"], _RECHECK_S_MAX), why="unsure")
                     return "later"
-            if row["attempt"]:
-                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
-                pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+                await asyncio.sleep(_jittered(_PAUSE_S))
         self._bench.wakeups.poke("actions")
         return "settled" if ActionState((await self._load(job))["state"]).settled else "lost"
 
@@ -318,10 +321,14 @@ class Effects:
                 verdict = await verify(await self._action(job, row), **job.arguments)
                 failpoint("effect.after_verify")
         except Exception as error:
-            return Unsure(f"the verifier failed: {type(error).__name__}: {error}"[:2000])
+            return Unsure(storable_reason(f"the verifier failed: {type(error).__name__}: {error}"))
         if not isinstance(verdict, Found | Absent | Unsure):
             return Unsure(f"the verifier answered {type(verdict).__name__}, not Found, Absent or Unsure")
         return cast("Found[Any] | Absent | Unsure", verdict)
+
+
+def _jittered(pause_s: float) -> float:
+    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311  not a secret
 
 
 def lease_s(spec: Spec) -> float:
