@@ -5,6 +5,7 @@ cannot deduplicate: a process that dies after the server accepted a mail and bef
 unless the inbox already says it was taken. That window is between the server's answer and the next commit.
 """
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Sequence
@@ -35,7 +36,10 @@ class Mail(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SmtpServer:
-    """Where mail goes, from `smtp://[user:password@]host:port` or `smtps://...`; `sender` is the From address."""
+    """Where mail goes, from `smtp://[user:password@]host:port` or `smtps://...`; `sender` is the From address.
+
+    timeout_s: of a whole mail, from connecting to the last answer.
+    """
 
     host: str
     port: int
@@ -85,8 +89,12 @@ class MailConsumer:
         message_id = message_id_of(delivery.entry_id, self._server.sender)
         try:
             failpoint("mail.before_send")
-            _, answer = await self._send(_message(mail, message_id, self._server.sender, delivery.created_at), mail.to)
+            message = _message(mail, message_id, self._server.sender, delivery.created_at)
+            async with asyncio.timeout(self._server.timeout_s):
+                _, answer = await self._send(message, mail.to)
             failpoint("mail.after_send")
+        except TimeoutError:
+            return Undelivered(f"no answer of the mail server within {self._server.timeout_s:g} s")
         except aiosmtplib.SMTPResponseException as error:
             return Undelivered(f"the mail server said {error.code} {error.message}", final=error.code in _PERMANENT)
         except aiosmtplib.SMTPRecipientsRefused as error:
