@@ -184,7 +184,7 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
         generation=execution.generation,
         state=state,
         reason=ending.reason,
-        output=None if ending.output is None else canonical_json(ending.output),
+        output=canonical_json(ending.output) if state is RunState.COMPLETED or ending.output is not None else None,
         usage=canonical_json(ending.usage),
         turns=ending.turns,
         ended=state.ended,

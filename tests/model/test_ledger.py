@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -13,12 +13,12 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from tests.races.scenes import ADA, BOB, LEASE_S, Scene, open_scene
+from tests.model.machines import search, seldom, workers
+from tests.races.scenes import ADA, LEASE_S, Scene
 from transactions import (
     DEFAULT_TENANT,
     ActionId,
@@ -38,8 +38,6 @@ from transactions.waits import Wait
 
 ATTEMPTS_MAX = 5
 SETTLED = ("SUCCEEDED", "FAILED", "CANCELLED")
-workers = st.sampled_from((ADA, BOB))
-seldom = st.sampled_from((False, False, False, True))
 
 
 class Ledger(RuleBasedStateMachine):
@@ -274,29 +272,8 @@ class Ledger(RuleBasedStateMachine):
         self.loop.run(self.scene.rows("update surefoot.workers set state = 'live', ended_at = null"))
 
 
-def check(url: str, *, phases: Sequence[Phase], max_examples: int) -> None:
-    with asyncio.Runner() as loop:
-        opened = open_scene(url)
-        scene = loop.run(opened.__aenter__())
-        try:
-            run_state_machine_as_test(
-                lambda: Ledger(scene, loop),
-                settings=settings(
-                    max_examples=max_examples,
-                    stateful_step_count=20,
-                    deadline=None,
-                    database=None,
-                    derandomize=True,
-                    phases=phases,
-                    print_blob=False,
-                ),
-            )
-        finally:
-            loop.run(opened.__aexit__(None, None, None))
-
-
 def test_the_ledger_does_what_its_model_says(database_url: str) -> None:
-    check(database_url, phases=tuple(Phase), max_examples=50)
+    search(Ledger, database_url, examples=50)
 
 
 @pytest.mark.parametrize(
@@ -318,4 +295,4 @@ def test_the_model_misses_each_guard(
     for module in (actions, receipts):
         monkeypatch.setattr(module, "_ACTIONS", changed)
     with pytest.raises((AssertionError, DBAPIError)):
-        check(database_url, phases=[Phase.generate], max_examples=100)
+        search(Ledger, database_url, examples=100, phases=[Phase.generate])
