@@ -11,7 +11,6 @@ import smtplib
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -21,43 +20,10 @@ import pytest
 from app.agents.monthly_report.publishing import PublishingService
 from app.demo.worlds.mailbox import mails, submissions
 from app.demo.worlds.publishing import publications, requests
+from tests.worlds.conftest import ROOT, Start, kill, port_of
 
-ROOT = Path(__file__).parents[2]
 BODY = "# Report\n"
 SHA256 = hashlib.sha256(BODY.encode()).hexdigest()
-
-Start = Callable[..., tuple[subprocess.Popen[str], str]]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts a world and returns its process and the URL it announced."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(name: str, file: Path, port: int = 0) -> tuple[subprocess.Popen[str], str]:
-        command = [sys.executable, "-m", f"app.demo.worlds.{name}", "--port", str(port), "--file", str(file)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        match = re.fullmatch(r"ready ((?:http|smtp)://127\.0\.0\.1:\d+)\n", line)
-        assert match, line
-        return process, match[1]
-
-    yield run
-    for process in started:
-        kill(process)
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
-
-
-def port_of(url: str) -> int:
-    return int(url.rsplit(":", 1)[1])
 
 
 async def test_the_publishing_service_publishes_every_request_anew_and_can_be_asked(
