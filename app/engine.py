@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from dbos import DBOS, DBOSConfig
+from dbos import DBOS, DBOSClient, DBOSConfig, _dbos  # pyright: ignore[reportPrivateUsage]
 
 from steps.serializer import TypedJson
 
 QUEUE = "surefoot"
+_APPLICATION = "surefoot"
 WORKFLOW = "surefoot.segment"
 _DESTROY_EXTRA_S = 10
+_NOTICE_S = 0.05
 
 Segment = Callable[[str, int], Awaitable[None]]
 
@@ -37,11 +39,20 @@ def migrate(url: str) -> None:
     DBOS.migrate(url, schema="dbos")
 
 
+def register_queue(url: str, *, poll_s: float) -> None:
+    """Have the queue there before any worker is: DBOS serves at once what it finds, and looks for more each second."""
+    client = DBOSClient(system_database_url=url, application_name=_APPLICATION, serializer=TypedJson())
+    try:
+        client.register_queue(QUEUE, polling_interval_sec=poll_s)
+    finally:
+        client.destroy()
+
+
 async def launch(settings: EngineSettings, segment: Segment) -> None:
     """Launch DBOS in the running loop and serve the queue. The worker's lease row exists already."""
     _quiet()
     config: DBOSConfig = {
-        "name": "surefoot",
+        "name": _APPLICATION,
         "system_database_url": settings.url,
         "executor_id": settings.executor_id,
         "application_version": settings.version,
@@ -89,6 +100,22 @@ async def destroy(drain_s: float) -> None:
         )
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(leaving), drain_s + _DESTROY_EXTRA_S)
+
+
+async def abandon(cut: Callable[[], None]) -> None:
+    """Leave the engine of a worker whose loop stands still for good. `cut` takes the database away from it.
+
+    Its threads are told to end first, and then find no database; without one they would try again for ever. Nobody
+    waits for them: one may be handing a workflow to the loop.
+    """
+    dead = _dbos._dbos_global_instance  # pyright: ignore[reportPrivateUsage]
+    if dead is not None and dead._sys_db_field is not None:  # pyright: ignore[reportPrivateUsage]
+        dead._sys_db_field._retry_connection_errors = False  # pyright: ignore[reportPrivateUsage]
+        dead._background_threads.clear()  # pyright: ignore[reportPrivateUsage]
+    leaving = asyncio.create_task(destroy(0))
+    await asyncio.sleep(_NOTICE_S)
+    cut()
+    await leaving
 
 
 def _quiet() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -58,15 +58,24 @@ class EffectConsumer:
         return Settled()
 
 
-def build_worker(url: str, agents: Sequence[DurableAgent[Any]], settings: Settings) -> Worker:
-    """A worker with everything it needs, not started. Raises InvalidInput for settings that cannot work."""
+def build_worker(
+    url: str,
+    agents: Sequence[DurableAgent[Any]],
+    settings: Settings,
+    *,
+    end: Callable[[str], None] = end_process,
+) -> Worker:
+    """A worker with everything it needs, not started. Raises InvalidInput for settings that cannot work.
+
+    end: called with the reason once this worker may not act any more; it must not return.
+    """
     database = Database(url, Limits().within(settings.lease_s))
     worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{SystemClock().new_id()[:12]}")
     version = application_version(agents)
     wakeups = Wakeups(url)
-    lease = Lease(url, worker_id, settings.lease_s)
+    lease = Lease(url, worker_id, settings.lease_s, end)
     by_name = {agent.name: agent for agent in agents}
-    bench = Bench(database, by_name, worker_id, wakeups, CONSUMERS, lease.check, end_process)
+    bench = Bench(database, by_name, worker_id, wakeups, CONSUMERS, lease.check, end)
     effects = Effects(bench)
     consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
     if settings.smtp_url is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -30,9 +31,27 @@ async def clone(server_url: str, name: str, *, template: str) -> AsyncGenerator[
         await _execute(server_url, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
+async def address(url: str) -> tuple[str, int]:
+    """Host (or the folder of the Unix socket) and port of the server that the driver finds by this URL."""
+    async with await _connect(url) as connection:
+        return connection.info.host, connection.info.port
+
+
+def rerouted(url: str, host: str, port: int) -> str:
+    """The same URL by way of another address; a `host` that is a folder is that of a Unix socket."""
+    bare = make_url(url).difference_update_query(["host", "hostaddr", "port"])
+    if host.startswith("/"):
+        found = bare.set(host=None, port=None).update_query_dict({"host": host, "port": str(port)})
+    else:
+        found = bare.set(host=host, port=port)
+    return found.render_as_string(hide_password=False)
+
+
 async def _execute(url: str, statement: sql.Composed) -> None:
-    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    async with await psycopg.AsyncConnection.connect(
-        plain, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
-    ) as connection:
+    async with await _connect(url) as connection:
         await connection.execute(statement)
+
+
+async def _connect(url: str) -> psycopg.AsyncConnection[Any]:
+    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return await psycopg.AsyncConnection.connect(plain, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)

@@ -1,5 +1,6 @@
 """The versions these contracts were read from, and the configuration file that DBOS' own tools read."""
 
+import inspect
 import json
 import re
 import tomllib
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from dbos import _dbos, _sys_db
 from dbos._dbos_config import load_config, process_config
 from typer.main import get_command
 
@@ -82,3 +84,12 @@ def test_dbos_loads_the_configuration_file_and_its_commands_exist() -> None:
         program, command = line.split()
         assert program == "surefoot"
         assert command in commands
+
+
+def test_the_engine_can_be_told_not_to_wait_for_its_database_for_ever() -> None:
+    """`app.engine.abandon` says so to an instance whose worker is dead; what it sets is what DBOS reads."""
+    assert '"_retry_connection_errors"' in inspect.getsource(_sys_db.db_retry)
+    destroy = inspect.getsource(_dbos.DBOS._destroy)
+    assert "_sys_db_field" in destroy
+    assert "in self._background_threads" in destroy
+    assert hasattr(_dbos, "_dbos_global_instance")

@@ -1,6 +1,7 @@
 """A crash point is a no-op unless armed for this very passage; then the process is gone at once."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,34 @@ def test_the_nth_passage_of_an_armed_point_kills_the_process(armed: str, passed:
         pid, name = log.read_text().split()
         assert int(pid) > 0
         assert name == ["effect.after_send", "step.done", "effect.after_send"][passed]
+
+
+def freezes(log: str) -> None:
+    """A thread passes twice; whoever runs beside it goes on."""
+    os.environ[ARMED] = "effect.after_send:2:freeze"
+    os.environ[LOG] = log
+
+    def work() -> None:
+        try:
+            for _ in range(3):
+                failpoint("effect.after_send")
+                with Path(log).with_suffix(".passed").open("a") as file:
+                    file.write("passed\n")
+        finally:
+            Path(log).with_suffix(".finally").touch()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(timeout=0.3)
+    os._exit(3 if thread.is_alive() and ARMED not in os.environ else 0)
+
+
+def test_a_frozen_thread_never_goes_on_and_its_process_does(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert forked.exit_code(freezes, str(log)) == 3
+    assert log.with_suffix(".passed").read_text() == "passed\n"
+    assert log.read_text().endswith(" effect.after_send\n")
+    assert not log.with_suffix(".finally").exists()
 
 
 def test_unarmed_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
