@@ -5,7 +5,7 @@ import json as json_format
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,60 +13,106 @@ from app.cli.session import told
 from app.settings import Settings
 from transactions import InvalidInput
 
-Agent = Annotated[str, typer.Argument(help="the agent to test")]
+DEFAULT = "monthly_report"
+Agent = Annotated[str, typer.Argument(help="the agent to test: monthly_report or errands")]
 Cases = Annotated[int, typer.Option(min=0, help="so many cases whose faults struck an unfinished run")]
 Seed = Annotated[int, typer.Option(help="which cases are drawn")]
 Workers = Annotated[int, typer.Option(min=1, help="cases at the same time")]
-Kinds = Annotated[str, typer.Option("--faults", help="kinds of faults: kill, stop, lost-response")]
+Kinds = Annotated[str | None, typer.Option("--faults", help="kinds of faults, in place of all that there are")]
 Json = Annotated[Path | None, typer.Option("--json", help="write the report to this file")]
-Replay = Annotated[str | None, typer.Option(help="play just the case with these faults, as it printed them")]
+Replay = Annotated[list[str] | None, typer.Option(help="play just the cases with these faults, as they printed them")]
+Plan = Annotated[
+    Literal["mixed", "exhaustive", "moments"],
+    typer.Option(help="mixed: so many cases; exhaustive: every single fault; moments: kills at random moments"),
+]
+Person = Annotated[Literal["approve", "reject", "cancel"], typer.Option(help="what is said to approvals")]
+Against = Annotated[
+    list[str] | None,
+    typer.Option(help="compare frameworks instead: plain, pydantic-ai-dbos, langgraph, surefoot, all; see the README"),
+]
 Controls = Annotated[bool, typer.Option(help="also take each protection away and require that it is noticed")]
 
 
 def crashtest(
-    agent: Agent = "monthly_report",
+    agent: Agent = DEFAULT,
     cases: Cases = 100,
     seed: Seed = 0,
     workers: Workers = 4,
-    faults: Kinds = "kill,stop,lost-response",
+    faults: Kinds = None,
+    plan: Plan = "mixed",
+    person: Person = "approve",
     json: Json = None,
     replay: Replay = None,
     controls: Controls = True,
+    against: Against = None,
 ) -> None:
     """Run an agent on real workers and strike them at every point; compare each run with an undisturbed one.
 
     It works on databases of its own: clones on the server of DATABASE_URL, else on an embedded Postgres that is thrown
     away at the end.
     """
+    if against:
+        _compare(agent, against, workers=workers, replay=replay, json=json)
+        return
     with told():
         from app.crashtest.faults import KINDS, Kind, parse
         from app.crashtest.place import database_server
         from app.crashtest.session import Options, crashtest
-        from app.crashtest.subject import bundled
+        from app.crashtest.subjects import agents_with, bundled
 
-        asked = {kind.strip() for kind in faults.split(",")}
-        kinds: tuple[Kind, ...] = tuple(kind for kind in KINDS if asked.issuperset((kind,)))
-        if unknown := asked.difference(KINDS):
+        asked = [kind.strip() for kind in (faults or "").split(",") if kind.strip()]
+        if unknown := set(asked).difference(KINDS):
             raise InvalidInput(f"--faults {', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}.")
+        kinds: list[Kind] = [kind for kind in KINDS if kind in asked]
         settings = Settings.from_env()
         options = Options(
             cases=cases,
             seed=seed,
             workers=workers,
-            kinds=kinds,
-            replay=None if replay is None else parse(replay),
+            kinds=kinds or None,
+            plan=plan,
+            replay=[parse(seed) for seed in replay or ()],
             controls=controls,
-            say=lambda line: print(line, flush=True),
+            say=_say,
         )
         folder = Path(tempfile.mkdtemp(prefix="surefoot-crashtest-"))
-        with database_server(settings.database_url, folder) as url:
+        with database_server(settings.database_url, folder) as server:
+            agents = agents_with(agent, settings.agents)
             report = asyncio.run(
-                crashtest(url, folder, lambda f, p: bundled(agent, f, p), agents=settings.agents, options=options)
+                crashtest(
+                    server, folder, lambda f, p: bundled(agent, f, p, person=person), agents=agents, options=options
+                )
             )
         print(report)
         if json is not None:
             json.write_text(json_format.dumps(report.as_json(), indent=2) + "\n")
         if not report.ok:
             print(f"logs of every worker: {folder}")
+            raise typer.Exit(1)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _compare(agent: str, names: list[str], *, workers: int, replay: list[str] | None, json: Path | None) -> None:
+    """A measurement: it ends with 1 only when it could not be played, or Surefoot itself doubled or lost something."""
+    with told():
+        from app.crashtest.against.contenders import chosen
+        from app.crashtest.against.match import compare, windows
+        from app.crashtest.place import database_server
+
+        if agent != DEFAULT:
+            raise InvalidInput(f"--against plays a small agent of its own: leave out {agent}.")
+        contenders, played = chosen(names), windows(replay or ())
+        folder = Path(tempfile.mkdtemp(prefix="surefoot-against-"))
+        with database_server(Settings.from_env().database_url, folder) as server:
+            table = asyncio.run(compare(server.url, folder, contenders, played, workers=workers, say=_say))
+        print(f"\n{table}")
+        if json is not None:
+            json.write_text(json_format.dumps(table.as_json(), indent=2) + "\n")
+        if not table.ok:
+            print(f"logs of every process: {folder}")
             raise typer.Exit(1)
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,32 +1,33 @@
 """One case: a run in a database of its own, whose workers are struck one after the other until nobody strikes any more.
 
-The driver starts the run, forks each worker armed with the next fault, decides approvals as a person would, wakes what
-was stopped, and ends when the run has ended and is quiet, or when nothing has been heard of it for too long.
+The driver starts the run, keeps a worker at work, decides as a person would, and ends when the run has ended and is
+quiet, when it waits for a person to say what happened, or when nothing has been heard of it for too long.
 """
 
 import asyncio
 import contextlib
-import os
+import json
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.crashtest import judge as judging
-from app.crashtest.faults import CONNECTION, MOMENT, Fault
+from app.crashtest.crew import Crew
+from app.crashtest.faults import CANCELLED, CONNECTION_KINDS, DECIDED, STARTED, ConnectionKind, Fault
 from app.crashtest.ground import Ground
-from app.crashtest.judge import Finding, Picture
+from app.crashtest.judge import End, Picture, Struck, Verdict
 from app.crashtest.outcome import Case, Outcome, Strike
-from app.crashtest.proxy import LostResponses, through
+from app.crashtest.person import act
+from app.crashtest.proxy import Services, through
 from app.surefoot import Surefoot
-from transactions import Conflict, failpoints
+from transactions import Conflict, DatabaseUnavailable, failpoints, until_committed
 from transactions.clones import clone
 
 _LOOK_S = 0.05
-_WOKEN_S = 5.0
-_LEASES = 2.0
 _STATUS = """
 select r.state, r.event_seq, r.generation, r.ended_at is not null as ended,
        (select count(*) from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
@@ -35,17 +36,12 @@ select r.state, r.event_seq, r.generation, r.ended_at is not null as ended,
           join surefoot.outbox_entries e using (entry_id) where e.run_id = r.run_id) as attempts,
        (select count(*) from dbos.workflow_status w where starts_with(w.workflow_uuid, r.run_id || ':')
            and w.status in ('PENDING', 'ENQUEUED', 'DELAYED')) as workflows,
+       (select count(*) from surefoot.actions a where a.run_id = r.run_id
+           and a.state = 'UNKNOWN' and a.safety = 'at_most_once') as on_desk,
        (select coalesce(array_agg(w.pid), '{}') from surefoot.workers w where w.state = 'dead') as dead
   from surefoot.runs r where r.run_id = :run_id"""
 
-
-@dataclass(slots=True)
-class _Worker:
-    pid: int
-    fault: Fault | None
-    stopped_at: float | None = None
-    woken_at: float | None = None
-    timer: asyncio.TimerHandle | None = None
+Status = Mapping[str, Any]
 
 
 async def play(ground: Ground, case: Case, undisturbed: Picture | None) -> Outcome:
@@ -55,15 +51,22 @@ async def play(ground: Ground, case: Case, undisturbed: Picture | None) -> Outco
         folder.mkdir()
         surefoot = Surefoot(url, ground.agents)
         try:
-            run_id = await surefoot.start(ground.subject.agent, ground.subject.input)
-            lost = LostResponses(frozenset(fault.passage for fault in case.faults if fault.kind == "lost-response"))
-            async with through(lost, ground.subject.env(run_id)) as env:
-                driver = _Driver(ground, case, folder, surefoot, run_id, env, lost)
+            driver = _Driver(ground, case, folder, surefoot)
+            await driver.start()
+            wrong: dict[int, ConnectionKind] = {
+                fault.passage: kind for fault in case.faults for kind in CONNECTION_KINDS if fault.kind == kind
+            }
+            services = Services(wrong)
+            async with AsyncExitStack() as stack:
+                env = ground.subject.env(driver.run_id)
+                if wrong or undisturbed is None:
+                    env = await stack.enter_async_context(through(services, env))
+                crew = Crew(ground, case, folder, url, env, services, driver.note)
                 try:
-                    ended = await driver.drive()
+                    end = await driver.drive(crew)
                 finally:
-                    await driver.end_workers()
-                return await driver.outcome(undisturbed, ended=ended)
+                    await crew.end()
+                return await driver.outcome(crew, undisturbed, end)
         finally:
             await surefoot.close()
 
@@ -74,176 +77,133 @@ class _Driver:
     case: Case
     folder: Path
     surefoot: Surefoot
-    run_id: str
-    env: Mapping[str, str]
-    lost: LostResponses
+    run_id: str = ""
     began: float = field(default_factory=time.monotonic)
     strikes: list[Strike] = field(default_factory=list[Strike])
-    exits: list[int] = field(default_factory=list[int])
     deaths: int = 0
-    _current: _Worker | None = None
-    _stopped: list[_Worker] = field(default_factory=list[_Worker])
-    _forked: int = 0
 
-    async def drive(self) -> bool:
-        """True when the run ended and became quiet; False when nothing went on for too long, or it was put aside."""
+    async def start(self) -> None:
+        """Start the run, after the processes that were to start it and were killed."""
+        subject = self.ground.subject
+        deed = {"do": "start", "agent": subject.agent, "input": subject.input, "key": self.case.name}
+        await self._struck_first(STARTED, deed)
+        self.run_id = await act(self.surefoot, deed)
+
+    async def drive(self, crew: Crew) -> End:
         heard, seen = time.monotonic(), None
         while True:
             status = await self._status()
             self._note_recovery(status)
-            await self._workers(status)
-            if _is_over(status) and not self._stopped:
-                return True
-            mark = (status["event_seq"], status["generation"], status["attempts"], self._forked, len(self._stopped))
+            await crew.look(frozenset(status["dead"]))
+            if not crew.away and (end := _end(status)) is not None:
+                return end
+            mark = (status["event_seq"], status["generation"], status["attempts"], crew.forked, crew.away)
             if mark != seen:
                 heard, seen = time.monotonic(), mark
             elif time.monotonic() - heard > self.ground.pace.stuck_s:
-                return False
-            if status["state"] == "held" and not self._stopped:
-                return False
-            await self._decide()
+                return "stuck"
+            if status["state"] == "held" and not crew.away:
+                return "stuck"
+            with contextlib.suppress(Conflict, DatabaseUnavailable):
+                await self._decide()
             await asyncio.sleep(_LOOK_S)
 
-    async def _status(self) -> Mapping[str, Any]:
+    async def note(self, pid: int, fault: Fault, point: str) -> None:
+        """A fault has struck a worker."""
+        now = await self._status()
+        unfinished = _end(now) is None
+        self.strikes.append(Strike(fault, pid, point, unfinished, time.monotonic(), now["event_seq"]))
+
+    async def _status(self) -> Status:
         return (await self._query(_STATUS, run_id=self.run_id))[0]
 
     async def _query(self, sql: str, **parameters: object) -> Any:
-        return await self.surefoot.database.query(self.surefoot.tenant, sql, **parameters)
+        database, tenant = self.surefoot.database, self.surefoot.tenant
+        return await until_committed(lambda: database.query(tenant, sql, **parameters), lambda: None)
 
-    async def _decide(self) -> None:
-        """Approve whatever the subject's role is asked for."""
-        for row in await self.surefoot.pending_approvals():
-            kind, _, name = str(row["approver"]).partition(":")
-            if self.ground.subject.role not in (None, name):
-                continue
-            by, role = ("ada", name) if kind == "role" else (name, None)
-            with contextlib.suppress(Conflict):
-                await self.surefoot.decide(row["approval_id"], "approve", by=by, role=role)
-
-    def _note_recovery(self, status: Mapping[str, Any]) -> None:
+    def _note_recovery(self, status: Status) -> None:
         for strike in self.strikes:
             if strike.unfinished and strike.recovered_s is None and status["event_seq"] > strike.event_seq:
                 strike.recovered_s = time.monotonic() - strike.at
 
-    # Workers.
+    # People.
 
-    async def _workers(self, status: Mapping[str, Any]) -> None:
-        """See who died or stopped, wake who has lost its lease, and have a worker at work."""
-        if self._current is not None:
-            await self._look_at(self._current)
-        while self.lost.struck:
-            pid = 0 if self._current is None else self._current.pid
-            await self._strike(pid, Fault("lost-response", CONNECTION, self.lost.struck.pop()), CONNECTION)
-        for worker in [*self._stopped]:
-            await self._look_at_stopped(worker, status)
-        if self._current is None:
-            self._current = await self._fork()
+    async def _decide(self) -> None:
+        """Say to whatever the subject's role is asked for what the subject's person says."""
+        subject = self.ground.subject
+        for row in await self.surefoot.pending_approvals():
+            kind, _, name = str(row["approver"]).partition(":")
+            if subject.role not in (None, name):
+                continue
+            if subject.person == "cancel":
+                deed: dict[str, Any] = {"do": "cancel", "run": self.run_id}
+            else:
+                by, role = ("ada", name) if kind == "role" else (name, None)
+                asked = {"approval": row["approval_id"], "decision": subject.person}
+                deed = {"do": "decide", **asked, "by": by, "role": role, "reason": "the case says so"}
+            await self._struck_first(CANCELLED if subject.person == "cancel" else DECIDED, deed)
+            await act(self.surefoot, deed)
 
-    async def _fork(self) -> _Worker:
-        mine = [fault for fault in self.case.faults if fault.kind != "lost-response"]
-        fault = mine[self._forked] if self._forked < len(mine) else None
-        armed = failpoints.TRACE if fault is None else fault.armed
-        env = {
-            **self.ground.forks.env,
-            **self.ground.pace.env,
-            **self.env,
-            "DATABASE_URL": self.surefoot.database_url,
-            failpoints.LOG: str(self._passages),
-            **({} if armed is None else {failpoints.ARMED: armed}),
-        }
-        log = self.folder / f"worker-{self._forked}.log"
-        self._forked += 1
-        pid = await self.ground.forks.fork("app.cli", ["worker"], env=env, log=log, before=self.case.broken)
-        timer = None
-        if fault is not None and fault.point == MOMENT:
-            timer = asyncio.get_running_loop().call_later(fault.passage / 1000, _kill, pid)
-        return _Worker(pid, fault, timer=timer)
-
-    @property
-    def _passages(self) -> Path:
-        return self.folder / "passages.log"
-
-    def _passed(self, pid: int) -> list[str]:
-        lines = self._passages.read_text().splitlines() if self._passages.exists() else []
-        return [point for who, _, point in (line.partition(" ") for line in lines) if who == str(pid)]
-
-    async def _look_at(self, worker: _Worker) -> None:
-        code = await self.ground.forks.exit_code(worker.pid)
-        fault = worker.fault
-        stopped = code is None and fault is not None and fault.kind == "stop" and bool(self._passed(worker.pid))
-        if code is None and not stopped:
-            return
-        self._current = None
-        if worker.timer is not None:
-            worker.timer.cancel()  # the pid may soon be another's
-        if fault is not None and (stopped or code == -signal.SIGKILL):
-            await self._strike(worker.pid, fault, next(iter(self._passed(worker.pid)), fault.point))
-            self.deaths += not stopped
-        elif code is not None:
-            self.exits.append(code)
-        if stopped:
-            worker.stopped_at = time.monotonic()
-            self._stopped.append(worker)
-
-    async def _strike(self, pid: int, fault: Fault, point: str) -> None:
-        now = await self._status()
-        self.strikes.append(Strike(fault, pid, point, not _is_over(now), time.monotonic(), now["event_seq"]))
-
-    async def _look_at_stopped(self, worker: _Worker, status: Mapping[str, Any]) -> None:
-        assert worker.stopped_at is not None
-        now = time.monotonic()
-        if worker.woken_at is None:
-            since = now - worker.stopped_at
-            lease_s = self.ground.pace.lease_s
-            if (since > lease_s and worker.pid in status["dead"]) or since > _LEASES * lease_s:
-                worker.woken_at = now
-                os.kill(worker.pid, signal.SIGCONT)
-            return
-        code = await self.ground.forks.exit_code(worker.pid)
-        if code is None and now - worker.woken_at > _WOKEN_S:
-            # It was stopped before it had a lease, so it is a worker like any other.
-            _kill(worker.pid)
-        elif code is not None:
-            self.exits.append(code)
-            self._stopped.remove(worker)
-
-    async def end_workers(self) -> None:
-        """SIGKILL to all that is left."""
-        for worker in filter(None, [self._current, *self._stopped]):
-            if worker.timer is not None:
-                worker.timer.cancel()
-            _kill(worker.pid)
-            while await self.ground.forks.exit_code(worker.pid) is None:  # noqa: ASYNC110  it is asked of another process
+    async def _struck_first(self, point: str, deed: Mapping[str, Any]) -> None:
+        """Let those processes do it first that the case kills at it."""
+        forks = self.ground.forks
+        done = {strike.fault for strike in self.strikes}
+        for fault in self.case.faults:
+            if fault in done or not fault.of_person or not fault.point.startswith(point) or fault.armed is None:
+                continue
+            env = {**forks.env, "DATABASE_URL": self.surefoot.database_url, failpoints.ARMED: fault.armed}
+            log = self.folder / "person.log"
+            pid = await forks.fork("app.crashtest.person", [json.dumps(deed)], env=env, log=log)
+            while (code := await forks.exit_code(pid)) is None:  # noqa: ASYNC110  it is asked of another process
                 await asyncio.sleep(_LOOK_S / 5)
+            if code == -signal.SIGKILL:
+                seq = 0 if not self.run_id else (await self._status())["event_seq"]
+                unfinished = True  # what the person wanted is still to be done, or has only just been done
+                self.strikes.append(Strike(fault, pid, fault.point, unfinished, time.monotonic(), seq))
+                self.deaths += 1
 
-    async def outcome(self, undisturbed: Picture | None, *, ended: bool) -> Outcome:
+    # The verdict.
+
+    async def outcome(self, crew: Crew, undisturbed: Picture | None, end: End) -> Outcome:
         self._note_recovery(await self._status())
         seconds = time.monotonic() - self.began
         subject = self.ground.subject
         world = await asyncio.to_thread(subject.count, self.run_id)
         picture = await judging.look(self._query, self.run_id, world, subject.rows, subject.result)
-        findings: list[Finding] = []
+        verdict = Verdict("recovered")
         if undisturbed is not None:
-            findings = await judging.judge(self._query, self.run_id, picture, undisturbed, ended=ended)
+            strikes = [Struck(strike.fault.kind, strike.point, strike.event_seq) for strike in self.strikes]
+            verdict = await judging.judge(
+                self._query,
+                self.run_id,
+                picture,
+                undisturbed,
+                end=end,
+                strikes=strikes,
+                at_most_once=subject.at_most_once,
+            )
         return Outcome(
             case=self.case,
             run_id=self.run_id,
             strikes=self.strikes,
-            findings=findings,
-            ended=ended,
+            verdict=verdict,
+            end=end,
             seconds=seconds,
-            deaths=self.deaths,
-            exits=self.exits,
+            deaths=self.deaths + crew.deaths,
+            exits=crew.exits,
             repeated=await judging.repeats(self._query, self.run_id),
             picture=picture,
-            trace=[] if self._current is None else self._passed(self._current.pid),
+            trace=crew.trace(),
+            connections=crew.services.connections,
         )
 
 
-def _is_over(status: Mapping[str, Any]) -> bool:
-    return bool(status["ended"]) and status["deliveries"] == 0 and status["workflows"] == 0
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _end(status: Status) -> End | None:
+    """How the run has come to rest, if it has."""
+    if status["workflows"]:
+        return None
+    if status["ended"] and status["deliveries"] == 0:
+        return "ended"
+    if status["state"] == "waiting" and 0 < status["on_desk"] == status["deliveries"]:
+        return "desk"
+    return None

@@ -4,18 +4,21 @@ There is no switch in the product: a control replaces a part of the imported pro
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from app.crashtest.faults import Catalogue, Fault, Faults
+from app.crashtest.faults import Fault, Faults, parse
 from app.crashtest.judge import Kind
+from app.crashtest.plans import Catalogue
 from steps import Absent
 from steps.calls import Call
 from steps.effects import Effects
 from steps.toolset import DurableToolset
-from transactions import ActionId, EntryId, Tx, receipts, segments
+from transactions import ActionId, EntryId, Tx, actions, events, outbox, receipts, segments
+from transactions.lease import Lease
 
 # Long enough for the driver, who looks every few hundredths of a second, to decide meanwhile.
 _WINDOW_S = 1.0
@@ -23,12 +26,16 @@ _WINDOW_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What is taken away, by `broken` (`module:function`). One of the cases of `faults` must end with `finding`."""
+    """What is taken away, by `broken` (`module:function`). One of the cases of `faults` must end with `finding`.
+
+    besides: what else is taken away, so that it is this protection alone that is left; without `broken` all is well.
+    """
 
     name: str
     broken: str
     faults: Callable[[Catalogue], Sequence[Faults]]
     finding: Kind
+    besides: tuple[str, ...] = ()
 
 
 def no_verification() -> None:
@@ -110,6 +117,51 @@ def waits_before_lock() -> None:
     _replace(segments, "_seen_now", as_seen)
 
 
+def no_own_deadline() -> None:
+    """A worker that has lost its lease does not notice, and goes on."""
+    original = _part(Lease, "__init__")
+
+    def unaware(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        self._on_lost = _nobody_is_told
+
+    _replace(Lease, "__init__", unaware)
+    _replace(Lease, "check", _nobody_is_told)
+
+
+def no_fence() -> None:
+    """What a segment intends is numbered whichever generation is the current one."""
+    runs = dict(_part(events, "_RUNS"))
+    runs["number_fenced"] = _without(runs["number_fenced"], "and generation = :generation and segment = :segment")
+    _replace(events, "_RUNS", runs)
+
+
+def no_attempt_check() -> None:
+    """The outcome of an attempt is taken for the last one's, and who once had the ticket of a delivery still has it."""
+    ours = "and d.worker_id = :worker_id and d.attempt = :ticket and d.lease_until > clock_timestamp()"
+    ledger = dict(_part(actions, "_ACTIONS"))
+    ledger["prepare_again_if_not_sent"] = _without(ledger["prepare_again_if_not_sent"], "and attempt = :attempt")
+    for name in ("claim_prepared_with_ticket", "record_attempt_if_ticket_still_held"):
+        ledger[name] = _without(ledger[name], ours)
+    entries = dict(_part(outbox, "_OUTBOX"))
+    entries["renew_if_mine"] = _without(
+        entries["renew_if_mine"], "and state = 'claimed' and worker_id = :worker_id and attempt = :attempt"
+    )
+    _replace(actions, "_ACTIONS", ledger)
+    _replace(outbox, "_OUTBOX", entries)
+
+
+def _nobody_is_told(*_: object) -> None:
+    return None
+
+
+def _without(statement: Any, words: str) -> Any:
+    """The statement without these words, in whatever lines they stand."""
+    shorter, found = re.subn(r"\s+".join(map(re.escape, words.split())), "", str(statement))
+    assert found == 1, words
+    return type(statement)(shorter)
+
+
 def _part(owner: object, name: str) -> Any:
     return getattr(owner, name)
 
@@ -131,12 +183,26 @@ def _nothing(_: Catalogue) -> Sequence[Faults]:
     return [()]
 
 
+def _stopped_in_a_step(catalogue: Catalogue) -> Sequence[Faults]:
+    point = "step.before_body"
+    return [(Fault("stop", point, n),) for n in range(1, catalogue.counts().get(point, 0) + 1)]
+
+
+def _late_news(catalogue: Catalogue) -> Sequence[Faults]:
+    """Who was told that nothing was sent records it when another has sent, and has died before it could record that."""
+    rest = "freeze:effect.not_sent.before_commit:1,kill:effect.after_send:1"
+    return [parse(f"rate-limited:connection:{n},{rest}") for n in range(1, catalogue.connections + 1)]
+
+
 _SENT = "effect.after_send"
 _COMMITTED = "tool.transaction.after_commit"
+_UNAWARE = (f"{__name__}:no_own_deadline",)
 CONTROLS = (
     Control("no verification before a second send", f"{__name__}:no_verification", _killed_at(_SENT), "double"),
     Control("random action ids", f"{__name__}:random_action_ids", _killed_at(_SENT), "double"),
     Control("receipts not recorded with the write", f"{__name__}:receipts_apart", _killed_at(_COMMITTED), "double"),
     Control("outbox written after the commit", f"{__name__}:outbox_apart", _killed_at(_COMMITTED), "lost"),
     Control("waits counted before the lock", f"{__name__}:waits_before_lock", _nothing, "stuck"),
+    Control("no generation fence", f"{__name__}:no_fence", _stopped_in_a_step, "stale", _UNAWARE),
+    Control("no attempt check", f"{__name__}:no_attempt_check", _late_news, "double", _UNAWARE),
 )

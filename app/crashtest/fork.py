@@ -2,7 +2,7 @@
 
 `python -m app.crashtest.fork` reads one JSON request a line and answers one a line:
 
-    {"module": M, "arguments": [...], "env": {...}, "log": FILE, "before": "MODULE:FUNCTION" | null}   the pid
+    {"module": M, "arguments": [...], "env": {...}, "log": FILE, "before": ["MODULE:FUNCTION", ...]}    the pid
     {"wait": PID}                               null while it runs, else how it ended (negative: the signal); then once
 
 What it forks is a process of its own: its own pid, session, environment and log. It ends with the warmed process, and
@@ -28,7 +28,14 @@ from typing import Any, Self
 from transactions import SurefootError
 
 _ROOT = Path(__file__).parents[__name__.count(".") if __name__ != "__main__" else 2]
-_WARM = ("app.cli", "app.crashtest.controls", "app.demo.worlds.publishing", "app.demo.worlds.mailbox", "uvicorn")
+_WARM = (
+    "app.cli",
+    "app.crashtest.controls",
+    "app.crashtest.person",
+    "app.demo.worlds.mailbox",
+    "app.demo.worlds.publishing",
+    "uvicorn",
+)
 _LINE_BYTES_MAX = 1 << 20
 _END_S = 10.0
 
@@ -83,11 +90,11 @@ class Forks:
             await self._process.wait()
 
     async def fork(
-        self, module: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path, before: str | None = None
+        self, module: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path, before: Sequence[str] = ()
     ) -> int:
-        """Run `python -m module arguments` in a fork; its pid. `before`: a function to call there first."""
+        """Run `python -m module arguments` in a fork; its pid. `before`: functions to call there first."""
         return await self._ask(
-            {"module": module, "arguments": [*arguments], "env": {**env}, "log": str(log), "before": before}
+            {"module": module, "arguments": [*arguments], "env": {**env}, "log": str(log), "before": [*before]}
         )
 
     async def exit_code(self, pid: int) -> int | None:
@@ -152,8 +159,8 @@ def _become(request: Mapping[str, Any]) -> None:
     sys.stdin = os.fdopen(0, closefd=False)  # the warmed process had read ahead
     os.environ.clear()
     os.environ.update(request["env"])
-    if request["before"] is not None:
-        module, _, function = request["before"].partition(":")
+    for before in request["before"]:
+        module, _, function = before.partition(":")
         getattr(import_module(module), function)()
     sys.argv = [request["module"], *request["arguments"]]
     with warnings.catch_warnings():

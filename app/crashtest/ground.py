@@ -3,13 +3,13 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app import wiring
+from app import engine, wiring
 from app.crashtest.fork import Forks
 from app.crashtest.subject import Subject
 from steps import DurableAgent
@@ -24,19 +24,24 @@ _LEASE_S_MIN = 3.0
 _RUNS_IN_LEASE = 2.5
 _LEASE_S_ENOUGH = 12.0  # from a little less on, transactions may take as long as with any lease
 _POLL_S_MIN = 0.1
-_STUCK_S = 15.0
+_STUCK_S = 25.0  # more than a mail may take
 _LONG_S = 10.0
 STALLS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The times of a case, in seconds. `stuck_s`: a run of which nothing is heard for so long has stopped for good."""
+    """The times of a case, in seconds.
+
+    `stuck_s`: a run of which nothing is heard for so long has stopped for good. `leave_after_s`: when a worker is asked
+    to leave, if it is.
+    """
 
     jitter_s: float
     lease_s: float
     poll_s: float
     stuck_s: float
+    leave_after_s: float
 
     @classmethod
     def measured(cls, jitter_s: float, run_s: float) -> "Pace":
@@ -47,7 +52,8 @@ class Pace:
         """
         times = _TIMES_JITTER * jitter_s
         lease_s = max(_LEASE_S_MIN, times, min(_RUNS_IN_LEASE * run_s, _LEASE_S_ENOUGH))
-        return cls(jitter_s, lease_s, min(max(_POLL_S_MIN, times), lease_s / 5), _STUCK_S + 2 * lease_s)
+        poll_s = min(max(_POLL_S_MIN, times), lease_s / 5)
+        return cls(jitter_s, lease_s, poll_s, _STUCK_S + 2 * lease_s, run_s / 2)
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -77,7 +83,10 @@ def unhurried(jitter_s: float) -> Pace:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the cases of a session share. Databases are clones of `template` on the server of `server_url`."""
+    """What the cases of a session share. Databases are clones of `template` on the server of `server_url`.
+
+    `restart`: end that server at once and start it again; None when it is not ours.
+    """
 
     folder: Path
     server_url: str
@@ -86,6 +95,7 @@ class Ground:
     subject: Subject
     agents: Sequence[DurableAgent[Any]]
     pace: Pace
+    restart: Callable[[], Awaitable[None]] | None = None
 
 
 def environment(agents: str | None) -> dict[str, str]:
@@ -95,18 +105,25 @@ def environment(agents: str | None) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def template(server_url: str, name: str, agents: Sequence[DurableAgent[Any]]) -> AsyncGenerator[str]:
+async def template(
+    server_url: str, name: str, agents: Sequence[DurableAgent[Any]], *, base: str = "template0"
+) -> AsyncGenerator[str]:
     """A migrated database where the agents are announced, so that runs can start before any worker does; its name."""
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(clone(server_url, name, template="template0"))
+    async with clone(server_url, name, template=base) as url:
         await asyncio.to_thread(wiring.migrate_database, url, agents)
-        database = Database(url)
-        try:
-            async with database.all_tenants("worker.register") as session:
-                for agent in agents:
-                    await workers.announce_agent(
-                        session, name=agent.name, version=agent.version, input_schema=agent.input.json_schema()
-                    )
-        finally:
-            await database.close()
+        await asyncio.to_thread(engine.register_queue, url, poll_s=_POLL_S_MIN)
+        await announce(url, agents)
         yield name
+
+
+async def announce(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
+    """What a worker's start says of its agents."""
+    database = Database(url)
+    try:
+        async with database.all_tenants("worker.register") as session:
+            for agent in agents:
+                await workers.announce_agent(
+                    session, name=agent.name, version=agent.version, input_schema=agent.input.json_schema()
+                )
+    finally:
+        await database.close()

@@ -6,12 +6,17 @@ It imports nothing of the product: a function that answers SQL is handed in, and
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 Rows = Sequence[Mapping[str, Any]]
 Query = Callable[..., Awaitable[Rows]]
-Kind = Literal["double", "lost", "stuck", "differs", "gap", "repeated"]
+Kind = Literal["double", "lost", "stuck", "differs", "gap", "repeated", "stale", "budget"]
+Word = Literal["recovered", "on the desk", "residual", "failed"]
+# How a case came to rest: it ended, or it waits for a person to say what happened, or nothing goes on any more.
+End = Literal["ended", "desk", "stuck"]
+_FROZEN = frozenset({"stop", "freeze", "partition"})
 
 _RUN = "select state, output, event_seq, reason from surefoot.runs where run_id = :run_id"
 _ACTIONS = """
@@ -21,7 +26,7 @@ select a.action_id, a.turn, a.position, a.tool, a.state, a.gated,
        (select count(*) from surefoot.approvals p where p.action_id = a.action_id and p.state = 'approved') as approved
   from surefoot.actions a where a.run_id = :run_id order by a.turn, a.position, a.action_id"""
 _ARTIFACTS = "select name, version, sha256 from surefoot.artifacts where run_id = :run_id order by name, version"
-_EVENTS = "select seq from surefoot.events where run_id = :run_id order by seq"
+_EVENTS = "select seq, generation from surefoot.events where run_id = :run_id order by seq"
 _STEPS = "select segment, position, generation from surefoot.steps where run_id = :run_id and how = 'ran'"
 _CALLS = "select turn from surefoot.model_calls where run_id = :run_id order by turn"
 _DELIVERIES = """
@@ -30,17 +35,33 @@ select d.entry_id, d.consumer, d.state, d.attempt, i.entry_id is not null as in_
   left join surefoot.inbox i on i.entry_id = d.entry_id and i.consumer = d.consumer
  where e.run_id = :run_id"""
 _LEFT = """
-select 'delivery ' || d.entry_id || ' is ' || d.state as what from surefoot.outbox_deliveries d
-  join surefoot.outbox_entries e using (entry_id)
- where e.run_id = :run_id and d.state in ('parked', 'pending', 'claimed', 'dead')
-union all select 'action ' || action_id || ' is ' || state from surefoot.actions
+select 'delivery ' || d.entry_id || ' is ' || d.state as what, d.entry_id as action_id
+  from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
+  left join surefoot.actions a on a.action_id = d.entry_id
+ where e.run_id = :run_id
+   and (d.state in ('parked', 'pending', 'claimed') or (d.state = 'dead' and a.state is distinct from 'FAILED'))
+union all select 'action ' || action_id || ' is ' || state, action_id from surefoot.actions
  where run_id = :run_id and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN')
-union all select 'segment ' || n || ' is open' from surefoot.segments where run_id = :run_id and state = 'open'
-union all select 'approval ' || approval_id || ' is pending' from surefoot.approvals
+union all select 'segment ' || n || ' is open', null from surefoot.segments where run_id = :run_id and state = 'open'
+union all select 'approval ' || approval_id || ' is pending', action_id from surefoot.approvals
  where run_id = :run_id and state = 'pending'
-union all select wait_id || ' is waited for' from surefoot.waits where run_id = :run_id and state = 'open'
-union all select 'workflow ' || workflow_uuid || ' is ' || status from dbos.workflow_status
+union all select wait_id || ' is waited for', action_id from surefoot.waits where run_id = :run_id and state = 'open'
+union all select 'workflow ' || workflow_uuid || ' is ' || status, null from dbos.workflow_status
  where starts_with(workflow_uuid, :run_id || ':') and status in ('PENDING', 'ENQUEUED', 'DELAYED')"""
+# What was sent and not answered, where the other side can neither be asked nor told twice, and when it was claimed.
+_DESK = """
+select a.action_id, a.tool, a.turn, max(e.seq) as claimed
+  from surefoot.actions a
+  join surefoot.events e on e.run_id = a.run_id and e.kind = 'action.claimed' and e.data ->> 'action' = a.action_id
+ where a.run_id = :run_id and a.state = 'UNKNOWN'
+   and not exists (select 1 from surefoot.receipts r where r.action_id = a.action_id)
+ group by a.action_id, a.tool, a.turn"""
+_BUDGET = """
+select coalesce((r.usage ->> 'requests')::bigint, 0) as requests,
+       coalesce((r.usage ->> 'input_tokens')::bigint, 0) as input_tokens,
+       coalesce((r.usage ->> 'output_tokens')::bigint, 0) as output_tokens,
+       count(c.turn) as calls, coalesce(sum(c.input_tokens), 0) as read, coalesce(sum(c.output_tokens), 0) as written
+  from surefoot.runs r left join surefoot.model_calls c using (run_id) where r.run_id = :run_id group by r.run_id"""
 _WIDTH = """
 select coalesce(max(calls), 1) as width from (
     select count(*) as calls from surefoot.model_messages m, jsonb_array_elements(m.message -> 'parts') as p
@@ -101,23 +122,105 @@ async def look(
     )
 
 
-async def judge(query: Query, run_id: str, picture: Picture, undisturbed: Picture, *, ended: bool) -> list[Finding]:
-    """Everything that is wrong with a run. `ended`: it came to an end and was quiet before patience was over."""
-    found = [*_compared("the world has", picture.world, undisturbed.world)]
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A fault that struck: its kind, the point, and how many events the run had then."""
+
+    kind: str
+    point: str
+    event_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`failed` has findings. `on the desk` and `residual` are right where nobody can do better, and say what is left.
+
+    on the desk: the other side can neither be asked nor told twice, a fault fell between claim and receipt, and a
+    person is asked. residual: a process that was stopped between its last check and its send woke and sent; the
+    duplicate shows.
+    """
+
+    word: Word
+    findings: Sequence[Finding] = ()
+
+
+async def judge(
+    query: Query,
+    run_id: str,
+    picture: Picture,
+    undisturbed: Picture,
+    *,
+    end: End,
+    strikes: Sequence[Struck] = (),
+    at_most_once: frozenset[str] = frozenset(),
+) -> Verdict:
+    """What a case came to. `at_most_once`: tools whose other side honours no keys and cannot be searched."""
+    actions = await query(_ACTIONS, run_id=run_id)
+    desk = [row for row in await query(_DESK, run_id=run_id) if row["tool"] in at_most_once and end == "desk"]
+    asked = {row["action_id"] for row in desk}
+    found = [
+        Finding("stuck", f"{row['action_id']} is UNKNOWN though no fault fell between its claim and a receipt")
+        for row in desk
+        if not any(strike.event_seq >= row["claimed"] for strike in strikes)
+    ]
+    if desk:
+        first = min(row["turn"] for row in desk)
+        picture, undisturbed = (_up_to(one, first, at_most_once) for one in (picture, undisturbed))
+    found += _compared("the world has", picture.world, undisturbed.world)
     found += _compared("the database has", picture.rows, undisturbed.rows)
     run = (await query(_RUN, run_id=run_id))[0]
-    if not ended:
+    if end == "stuck":
         found.append(Finding("stuck", f"the run is {run['state']} and nothing goes on ({run['reason']})"))
-    found += [Finding("stuck", row["what"]) for row in await query(_LEFT, run_id=run_id)]
-    if ended:
+    left = await query(_LEFT, run_id=run_id)
+    found += [Finding("stuck", row["what"]) for row in left if row["action_id"] not in asked]
+    if end != "stuck":
         found += _differences(picture, undisturbed, why=run["reason"])
-        found += _disagreements(await query(_ACTIONS, run_id=run_id), await query(_DELIVERIES, run_id=run_id))
-    numbers = [row["seq"] for row in await query(_EVENTS, run_id=run_id)]
-    if numbers != list(range(1, run["event_seq"] + 1)):
-        found.append(Finding("gap", f"events are numbered {numbers} and the run counts {run['event_seq']}"))
+        found += _disagreements(actions, await query(_DELIVERIES, run_id=run_id))
+        found += _budget((await query(_BUDGET, run_id=run_id))[0])
+    found += _misnumbered(await query(_EVENTS, run_id=run_id), count=run["event_seq"])
     width = int((await query(_WIDTH, run_id=run_id))[0]["width"])
     found += repeated_steps(await query(_STEPS, run_id=run_id), width=width)
-    return found
+    if found:
+        return Verdict("residual" if _is_residual(found, strikes, actions) else "failed", found)
+    return Verdict("on the desk" if desk else "recovered")
+
+
+def _up_to(picture: Picture, turn: int, at_most_once: frozenset[str]) -> Picture:
+    """The part of a picture that stands while a person is asked about an action of this turn."""
+    named = {json.dumps(tool) for tool in at_most_once}
+    return replace(
+        picture,
+        state="",
+        output="",
+        actions=tuple(action for action in picture.actions if int(action.partition("/")[0]) < turn),
+        model_calls=tuple(call for call in picture.model_calls if call <= turn),
+        world={effect: times for effect, times in picture.world.items() if effect not in named or times > 1},
+    )
+
+
+def _is_residual(found: Sequence[Finding], strikes: Sequence[Struck], actions: Rows) -> bool:
+    """Whether all that is wrong is an effect that a process sent which had been stopped just before, and that shows."""
+    woke = any(strike.kind in _FROZEN and strike.point == "effect.before_send" for strike in strikes)
+    shown = any(action["contradictions"] for action in actions)
+    return woke and shown and {finding.kind for finding in found} <= {"double", "repeated"}
+
+
+def _misnumbered(events: Rows, *, count: int) -> Iterator[Finding]:
+    """Events that are not 1 to `count`, and of an execution that still wrote after a later one had begun."""
+    numbers = [row["seq"] for row in events]
+    if numbers != list(range(1, count + 1)):
+        yield Finding("gap", f"events are numbered {numbers} and the run counts {count}")
+    for before, after in pairwise(events):
+        if after["generation"] < before["generation"]:
+            what = f"event {after['seq']} is of generation {after['generation']}, after one of {before['generation']}"
+            yield Finding("stale", what)
+
+
+def _budget(row: Mapping[str, Any]) -> Iterator[Finding]:
+    counted = (row["requests"], row["input_tokens"], row["output_tokens"])
+    recorded = (row["calls"], row["read"], row["written"])
+    if counted != recorded:
+        yield Finding("budget", f"the run counts {counted} requests and tokens, its model calls are {recorded}")
 
 
 async def repeats(query: Query, run_id: str) -> int:

@@ -1,10 +1,18 @@
-"""A pytest plugin: the crash matrix for an agent of your own. Installed with Surefoot as the entry point `surefoot`.
+"""A pytest plugin for an agent of your own: the crash matrix with real processes, and rehearsals without any.
+
+Installed with Surefoot as the entry point `surefoot`.
 
     def test_my_agent(crash_matrix):
         crash_matrix("my_agent", {"order": 1}, agents="my_package:my_agent", role="manager", count=shipments)
 
 `shipments(run_id)` answers how often each effect of a run is in the world, such as {"ship": 1}. The call returns the
 report, or fails the test with it.
+
+    def test_ships_once(rehearsal):
+        stage = rehearsal(my_agent)
+        run = stage.start({"order": 1})
+        stage.crash_at("effect.after_send")
+        assert stage.finish(run).state == "completed"
 """
 
 import asyncio
@@ -12,6 +20,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,11 +28,20 @@ import pytest
 
 if TYPE_CHECKING:  # nothing of the product is imported into a test session that does not use it
     from app.crashtest.faults import Kind
+    from app.crashtest.place import Server
+    from app.crashtest.rehearsal import Stage
     from app.crashtest.report import Report
+    from app.crashtest.subject import Person
+    from app.crashtest.theatre import Theatre
+    from app.settings import Settings
+    from steps import DurableAgent
 
 
 class CrashMatrix(Protocol):
-    """The parameters are those of `Subject` and `Options`; with `controls`, each protection is also taken away."""
+    """The parameters are those of `Subject` and `Options`; with `controls`, each protection is also taken away.
+
+    replay: the cases to play, as a report prints them.
+    """
 
     def __call__(
         self,
@@ -36,28 +54,40 @@ class CrashMatrix(Protocol):
         env: Callable[[str], Mapping[str, str]] | None = None,
         rows: Sequence[str] = (),
         result: Callable[[Any], object] | None = None,
+        at_most_once: frozenset[str] = frozenset(),
+        person: "Person" = "approve",
         cases: int = 20,
         seed: int = 0,
         workers: int = 4,
-        kinds: "tuple[Kind, ...]" = ("kill", "stop", "lost-response"),
+        kinds: "Sequence[Kind] | None" = None,
+        replay: Sequence[str] = (),
         controls: bool = False,
     ) -> "Report": ...
 
 
+class Rehearsal(Protocol):
+    """Opens a stage for these agents, given as values or as `module:ATTRIBUTE,...`; it is closed after the test."""
+
+    def __call__(
+        self, *given: "DurableAgent[Any]", agents: str | None = None, settings: "Settings | None" = None
+    ) -> "Stage": ...
+
+
 @pytest.fixture(scope="session")
-def crash_server() -> Iterator[str]:
-    """The URL of a Postgres where databases may be made: DATABASE_URL, else an embedded one for this session."""
+def crash_server() -> "Iterator[Server]":
+    """A Postgres where databases may be made: that of DATABASE_URL, else an embedded one for this session."""
     from app.crashtest.place import database_server
 
     folder = Path(tempfile.mkdtemp(prefix="surefoot-crash-"))
-    with database_server(os.environ.get("DATABASE_URL"), folder) as url:
-        yield url
+    with database_server(os.environ.get("DATABASE_URL"), folder) as server:
+        yield server
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def crash_matrix(crash_server: str, tmp_path_factory: pytest.TempPathFactory) -> CrashMatrix:
+def crash_matrix(crash_server: "Server", tmp_path_factory: pytest.TempPathFactory) -> CrashMatrix:
     """Plays the matrix on an agent, and fails the test with the report when a run did not come out right."""
+    from app.crashtest.faults import parse
     from app.crashtest.session import Options, crashtest, given
     from app.crashtest.subject import Subject
 
@@ -65,6 +95,7 @@ def crash_matrix(crash_server: str, tmp_path_factory: pytest.TempPathFactory) ->
         played = ("cases", "seed", "workers", "kinds", "controls")
         options: dict[str, Any] = {"cases": 20, "controls": False}
         options |= {name: more.pop(name) for name in played if name in more}
+        options["replay"] = [parse(seed) for seed in more.pop("replay", ())]
         agents = more.get("agents")
         subject = Subject(agent, input, **{name: value for name, value in more.items() if value is not None})
         folder = tmp_path_factory.mktemp("crashtest")
@@ -75,3 +106,28 @@ def crash_matrix(crash_server: str, tmp_path_factory: pytest.TempPathFactory) ->
         return report
 
     return play
+
+
+@pytest.fixture(scope="session")
+def crash_theatre(crash_server: "Server") -> "Iterator[Theatre]":
+    """What rehearsals share: templates of databases, and the thread that directs them."""
+    from app.crashtest.theatre import Theatre
+
+    theatre = Theatre(crash_server.url)
+    yield theatre
+    theatre.close()
+
+
+@pytest.fixture
+def rehearsal(crash_theatre: "Theatre") -> Iterator[Rehearsal]:
+    """Everyday tests of an agent in this process, with crashes and time: see `app.crashtest.rehearsal`."""
+    from app.crashtest.rehearsal import stage
+
+    with ExitStack() as stages:
+
+        def play(*given: "DurableAgent[Any]", agents: str | None = None, settings: "Settings | None" = None) -> "Stage":
+            opened = stage(crash_theatre, *given, agents=agents, settings=settings)
+            stages.callback(opened.close)
+            return opened
+
+        yield play

@@ -1,16 +1,18 @@
 """What a session found, in numbers: for people, and as JSON."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 from app.crashtest.faults import MOMENT, show
+from app.crashtest.judge import Word
 from app.crashtest.outcome import Outcome, Strike
 
 FAILED_SHOWN_MAX = 20
 TRACE_SHOWN = 12
+WORDS = get_args(Word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class ControlResult:
 class Report:
     """`outcomes`: of all cases that were played; those whose faults struck an unfinished run count.
 
-    `catalogue`: the failpoints that the undisturbed run passed.
+    `catalogue`: the failpoints that the undisturbed run passed. `required`: those that had to be struck.
     """
 
     agent: str
@@ -48,6 +50,7 @@ class Report:
     lease_s: float
     jitter_s: float
     catalogue: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
 
     @property
     def counted(self) -> list[Outcome]:
@@ -56,12 +59,24 @@ class Report:
     @property
     def failed(self) -> list[Outcome]:
         """Every case with a finding, also one that does not count."""
-        return [outcome for outcome in self.outcomes if outcome.findings]
+        return [outcome for outcome in self.outcomes if outcome.failed]
 
     @property
     def ok(self) -> bool:
-        """As many cases as were asked for counted, none failed, and every control failed for its named reason."""
-        return not self.failed and len(self.counted) >= self.wanted and all(control.ok for control in self.controls)
+        """As many cases as were asked for counted, none failed, every point was struck that had to be, and every
+        control failed for its named reason.
+        """
+        enough = len(self.counted) >= self.wanted and not self.missed
+        return not self.failed and enough and all(control.ok for control in self.controls)
+
+    @property
+    def missed(self) -> list[str]:
+        """Points that had to be struck and were not."""
+        return sorted(self.required.difference(strike.point for strike in self.strikes))
+
+    def verdicts(self) -> Counter[str]:
+        """How many of the cases that count came to what."""
+        return Counter(outcome.verdict.word for outcome in self.counted)
 
     @property
     def strikes(self) -> list[Strike]:
@@ -80,16 +95,16 @@ class Report:
         times = sorted(s.recovered_s for s in self.strikes if s.recovered_s is not None)
         return (median(times), times[min(len(times) - 1, int(len(times) * 0.99))]) if times else None
 
-    def by_point(self) -> list[tuple[str, int, int, int]]:
-        """`kind point`, strikes there, and in how many cases with one there all was well, or not."""
+    def by_point(self) -> list[tuple[str, int, Mapping[str, int]]]:
+        """`kind point`, strikes there, and what the cases with one there came to."""
         strikes: Counter[str] = Counter()
-        good: Counter[str] = Counter()
-        bad: Counter[str] = Counter()
+        came_to: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for outcome in self.counted:
             names = [_name(strike) for strike in outcome.strikes if strike.unfinished]
             strikes.update(names)
-            (bad if outcome.findings else good).update(set(names))
-        return [(name, strikes[name], good[name], bad[name]) for name in sorted(strikes)]
+            for name in set(names):
+                came_to[name][outcome.verdict.word] += 1
+        return [(name, strikes[name], came_to[name]) for name in sorted(strikes)]
 
     def as_json(self) -> dict[str, Any]:
         recovery = self.recovery_s()
@@ -100,8 +115,9 @@ class Report:
             "cases_wanted": self.wanted,
             "cases": len(self.counted),
             "cases_that_struck_nothing": len(self.outcomes) - len(self.counted),
-            "recovered": len([o for o in self.counted if not o.findings]),
+            "verdicts": dict(self.verdicts()),
             "failed": len(self.failed),
+            "points_missed": self.missed,
             "findings": dict(self.findings()),
             "strikes": len(self.strikes),
             "processes_died": sum(outcome.deaths for outcome in self.outcomes),
@@ -114,8 +130,8 @@ class Report:
             "lease_s": self.lease_s,
             "jitter_s": self.jitter_s,
             "by_point": [
-                {"point": name, "strikes": strikes, "cases_recovered": good, "cases_failed": bad}
-                for name, strikes, good, bad in self.by_point()
+                {"point": name, "strikes": strikes, "cases": dict(came_to)}
+                for name, strikes, came_to in self.by_point()
             ],
             "failures": [
                 {
@@ -148,17 +164,19 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """The table, then whatever went wrong, each with the words that play it again."""
-        yield f"{'fault and point':<52} {'strikes':>8} {'recovered':>10} {'failed':>7}"
-        for name, strikes, good, bad in self.by_point():
-            yield f"{name:<52} {strikes:>8} {good:>10} {bad:>7}"
+        yield f"{'fault and point':<52} {'strikes':>8}" + "".join(f"{word:>{len(word) + 2}}" for word in WORDS)
+        for name, strikes, came_to in self.by_point():
+            yield f"{name:<52} {strikes:>8}" + "".join(f"{came_to.get(word, 0):>{len(word) + 2}}" for word in WORDS)
+        if self.missed:
+            yield f"NEVER STRUCK: {', '.join(self.missed)}"
         for control in self.controls:
             yield f"control {control}"
         for outcome in self.failed[:FAILED_SHOWN_MAX]:
             yield from told(outcome)
-        good = len([o for o in self.counted if not o.findings])
+        words = ", ".join(f"{count} {word}" for word, count in sorted(self.verdicts().items())) or "none"
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(self.findings().items())) or "nothing wrong"
         yield ""
-        yield f"{len(self.counted)} cases struck an unfinished run of {self.agent}: {good} recovered, {found}"
+        yield f"{len(self.counted)} cases struck an unfinished run of {self.agent}: {words}; {found}"
         if struck_nothing := len(self.outcomes) - len(self.counted):
             yield f"{struck_nothing} more cases do not count: their faults struck no unfinished run"
         deaths, repeated = sum(o.deaths for o in self.outcomes), sum(o.repeated for o in self.outcomes)

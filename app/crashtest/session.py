@@ -1,21 +1,24 @@
 """A session: an undisturbed run to compare with, the cases of a plan some at a time, and the negative controls."""
 
 import asyncio
-import itertools
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from app.crashtest import ground as grounds
 from app.crashtest.case import play
 from app.crashtest.controls import CONTROLS, Control
-from app.crashtest.faults import KINDS, Catalogue, Faults, Kind, plan, show
+from app.crashtest.faults import CANCELLED, DECIDED, KINDS, STARTED, Faults, Kind, show
 from app.crashtest.fork import Forks
 from app.crashtest.ground import Ground, Pace
 from app.crashtest.outcome import Case, Outcome
+from app.crashtest.place import Server
+from app.crashtest.plans import Catalogue, Plan, beyond, plan
 from app.crashtest.report import ControlResult, Report
 from app.crashtest.subject import Subject
 from app.loading import load_agents
@@ -23,9 +26,6 @@ from transactions import InvalidInput, SurefootError
 
 # A few cases more than were asked for are drawn, because not every fault strikes an unfinished run.
 _SPARE = 0.5
-# Points that only a worker passes that takes over from another.
-_RECOVERY = ("watchdog.before_recover", "watchdog.after_recover", "effect.before_verify", "effect.after_verify")
-
 _SHRUNK_MAX = 3
 
 Opens = Callable[[Forks, Path], AbstractAsyncContextManager[Subject]]
@@ -37,15 +37,27 @@ class CrashTestFailed(SurefootError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`workers`: cases at the same time. `replay`: the faults of the one case to play. `say`: told of every case."""
+    """`workers`: cases at the same time. `replay`: the cases to play, in place of a plan. `say`: told of every case.
+
+    kinds: None stands for all that can be done to this server.
+    """
 
     cases: int = 100
     seed: int = 0
     workers: int = 4
-    kinds: tuple[Kind, ...] = KINDS
-    replay: Faults | None = None
+    kinds: Sequence[Kind] | None = None
+    plan: Plan = "mixed"
+    replay: Sequence[Faults] = ()
     controls: bool = True
     say: Callable[[str], None] = field(default=lambda _: None)
+
+    def for_server(self, server: Server) -> "Options":
+        """With the kinds said. Raises InvalidInput when one cannot be done to this server."""
+        able = [kind for kind in KINDS if server.restart is not None or kind != "db-restart"]
+        asked = {fault.kind for faults in self.replay for fault in faults} | set(self.kinds or ())
+        if unable := asked.difference(able):
+            raise InvalidInput(f"{', '.join(unable)} ends the server, and this one is not ours: unset DATABASE_URL.")
+        return replace(self, kinds=able if self.kinds is None else self.kinds)
 
 
 def given(subject: Subject) -> Opens:
@@ -58,12 +70,13 @@ def given(subject: Subject) -> Opens:
     return opens
 
 
-async def crashtest(server_url: str, folder: Path, opens: Opens, *, agents: str | None, options: Options) -> Report:
+async def crashtest(server: Server, folder: Path, opens: Opens, *, agents: str | None, options: Options) -> Report:
     """Play a session on databases of this server, which may be made and dropped; logs go to `folder`.
 
     Raises CrashTestFailed, ForkFailed, InvalidInput (an agent that does not exist).
     """
     began = time.monotonic()
+    options = options.for_server(server)
     loaded = load_agents(agents)
     jitter_s = await grounds.jitter_s()
     async with AsyncExitStack() as stack:
@@ -73,32 +86,34 @@ async def crashtest(server_url: str, folder: Path, opens: Opens, *, agents: str 
         if subject.agent not in {agent.name for agent in loaded}:
             known = ", ".join(sorted(agent.name for agent in loaded))
             raise InvalidInput(f"No agent named {subject.agent!r}: choose one of: {known}.")
-        template = await stack.enter_async_context(grounds.template(server_url, name, loaded))
-        ground = Ground(folder, server_url, template, forks, subject, loaded, grounds.unhurried(jitter_s))
+        template = await stack.enter_async_context(grounds.template(server.url, name, loaded))
+        unhurried = grounds.unhurried(jitter_s)
+        ground = Ground(folder, server.url, template, forks, subject, loaded, unhurried, server.restart)
         undisturbed = await _undisturbed(ground)
         pace = Pace.measured(jitter_s, undisturbed.seconds)
         session = _Session(replace(ground, pace=pace), options, undisturbed)
         outcomes = await session.cases()
-        controls = await session.controls() if options.controls and options.replay is None else []
-    wanted = 0 if options.replay is not None else options.cases
-    seconds = time.monotonic() - began
+        controls = await session.controls() if options.controls and not options.replay else []
+    exhaustive = options.plan == "exhaustive"
+    required = session.seen if exhaustive and "kill" in (options.kinds or ()) else set[str]()
     return Report(
-        subject.agent,
-        options.seed,
-        wanted,
-        outcomes,
-        controls,
-        seconds,
-        pace.lease_s,
-        pace.jitter_s,
-        frozenset(undisturbed.trace),
+        agent=subject.agent,
+        seed=options.seed,
+        wanted=0 if exhaustive or options.replay else options.cases,
+        outcomes=outcomes,
+        controls=controls,
+        seconds=time.monotonic() - began,
+        lease_s=pace.lease_s,
+        jitter_s=pace.jitter_s,
+        catalogue=frozenset(undisturbed.trace),
+        required=frozenset(required),
     )
 
 
 async def _undisturbed(ground: Ground) -> Outcome:
     """Raises CrashTestFailed when it does not come to an end by itself."""
     outcome = await play(ground, Case("undisturbed", ()), None)
-    if not outcome.ended or outcome.picture.state != "completed":
+    if outcome.end != "ended" or outcome.picture.state == "failed":
         raise CrashTestFailed(
             f"Undisturbed, the run of {ground.subject.agent} ends as {outcome.picture.state}: "
             f"correct that first (its worker's log: {ground.folder / 'undisturbed'})."
@@ -113,43 +128,56 @@ async def _undisturbed(ground: Ground) -> Outcome:
 
 @dataclass(slots=True)
 class _Session:
+    """`seen`: every point that was passed by a worker that nobody struck any more."""
+
     ground: Ground
     options: Options
     undisturbed: Outcome
-    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    seen: set[str] = field(default_factory=set[str])
+    _numbers: "count[int]" = field(default_factory=count)
 
     @property
     def _catalogue(self) -> Catalogue:
-        return Catalogue(tuple(self.undisturbed.trace), self.undisturbed.seconds)
+        decides = CANCELLED if self.ground.subject.person == "cancel" else DECIDED
+        run = self.undisturbed
+        return Catalogue(tuple(run.trace), run.seconds, run.connections, (STARTED, decides))
 
     async def cases(self) -> list[Outcome]:
-        if self.options.replay is not None:
-            return [await self._play(self.options.replay)]
-        wanted = self.options.cases
-        recovery = {*self._catalogue.counts(), *_RECOVERY}
-        drawn = plan(
-            self._catalogue,
-            recovery,
-            cases=wanted + int(wanted * _SPARE) + 10,
-            seed=self.options.seed,
-            kinds=self.options.kinds,
-        )
-        todo = iter(drawn)
+        drawn = list(self.options.replay) or self._drawn()
+        self.seen.update(self._catalogue.counts())
         outcomes: list[Outcome] = []
-
-        async def work() -> None:
-            while sum(outcome.counts for outcome in outcomes) < wanted:
-                faults = next(todo, None)
-                if faults is None:
-                    return
-                outcomes.append(await self._play(faults))
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(max(1, min(self.options.workers, wanted))):
-                group.create_task(work())
-        for outcome in [outcome for outcome in outcomes if outcome.findings][:_SHRUNK_MAX]:
+        # A restart of the database strikes all that use it.
+        await self._work(deque(faults for faults in drawn if _restarts(faults)), outcomes, at_once=1)
+        others = deque(faults for faults in drawn if not _restarts(faults))
+        await self._work(others, outcomes, at_once=self.options.workers)
+        for outcome in [outcome for outcome in outcomes if outcome.failed][:_SHRUNK_MAX]:
             outcome.shrunk = await self._shrink(outcome)
         return outcomes
+
+    def _drawn(self) -> list[Faults]:
+        kinds, wanted = self.options.kinds, self.options.cases
+        assert kinds is not None
+        spare = int(wanted * _SPARE) + 10
+        kind, seed = self.options.plan, self.options.seed
+        return plan(self._catalogue, kind=kind, cases=wanted + spare if wanted else 0, seed=seed, kinds=kinds)
+
+    async def _work(self, todo: deque[Faults], outcomes: list[Outcome], *, at_once: int) -> None:
+        """Play until as many cases count as were asked for, or none is left; more are found on the way."""
+        planned = self.options.plan != "exhaustive" and not self.options.replay
+        enough = self.options.cases if planned else None
+
+        async def work() -> None:
+            while todo and (enough is None or sum(outcome.counts for outcome in outcomes) < enough):
+                outcome = await self._play(todo.popleft())
+                outcomes.append(outcome)
+                new = set(outcome.trace).difference(self.seen)
+                self.seen.update(new)
+                if not _restarts(outcome.case.faults) and not self.options.replay:
+                    todo.extendleft(beyond(point, outcome.case.faults) for point in sorted(new))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(max(1, min(at_once, len(todo)))):
+                group.create_task(work())
 
     async def _shrink(self, outcome: Outcome) -> Faults:
         """Leave out one fault after the other, as long as something of the same kind is found."""
@@ -163,13 +191,13 @@ class _Session:
                 faults = fewer
         return faults
 
-    async def _play(self, faults: Faults, *, broken: str | None = None) -> Outcome:
+    async def _play(self, faults: Faults, *, broken: tuple[str, ...] = ()) -> Outcome:
         number = next(self._numbers)
         outcome = await play(self.ground, Case(f"case_{number}", faults, broken), self.undisturbed.picture)
         verdict = ", ".join(sorted({finding.kind for finding in outcome.findings})) or (
-            "recovered" if outcome.counts else "not struck"
+            outcome.verdict.word if outcome.counts else "not struck"
         )
-        about = "control " if broken is not None else ""
+        about = "control " if broken else ""
         self.options.say(f"{about}{number} {outcome.seed}: {verdict} in {outcome.seconds:.1f} s")
         return outcome
 
@@ -183,13 +211,17 @@ class _Session:
         return list(await asyncio.gather(*(one(control) for control in CONTROLS)))
 
     async def _control(self, control: Control) -> ControlResult:
-        """The control's cases until one has the finding, then that case with the product as it is."""
+        """The control's cases until one has the finding, then that case with the protection in place."""
         result = ControlResult(control.name, control.finding, "no such fault in this agent", (), ())
         for faults in control.faults(self._catalogue):
-            broken = await self._play(faults, broken=control.broken)
+            broken = await self._play(faults, broken=(*control.besides, control.broken))
             kinds = tuple(sorted({finding.kind for finding in broken.findings}))
             result = replace(result, seed=show(faults), found=kinds)
             if control.finding in kinds:
-                restored = await self._play(faults)
+                restored = await self._play(faults, broken=control.besides)
                 return replace(result, restored=tuple(sorted({finding.kind for finding in restored.findings})))
         return result
+
+
+def _restarts(faults: Faults) -> bool:
+    return any(fault.kind == "db-restart" for fault in faults)

@@ -1,20 +1,31 @@
 """The crash matrix on the scripted agent, with an outside that knows no idempotency keys, and a mailbox."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import make_url
 
-from app.crashtest.plugin import CrashMatrix, crash_matrix
+from app.crashtest import ground as grounds
+from app.crashtest.case import play
+from app.crashtest.fork import Forks
+from app.crashtest.ground import Ground
+from app.crashtest.outcome import Case, Outcome
+from app.crashtest.place import Server
+from app.crashtest.plugin import CrashMatrix, crash_matrix, crash_theatre, rehearsal
 from app.crashtest.report import Report
+from app.crashtest.subjects import agents_with, bundled
+from app.loading import load_agents
 from tests.kit import World, Zygote
 from tests.outside import Outside
 from transactions.local import LocalPostgres
 
-__all__ = ["crash_matrix"]
+__all__ = ["crash_matrix", "crash_theatre", "rehearsal"]
 
 INPUT = {
     "turns": [
@@ -25,13 +36,14 @@ INPUT = {
     ]
 }
 SAMPLE = 12
+JITTER_S = 0.01
 NOTES = "select text, count(*) from scripted.notes where run_id = :run_id group by text"
 
 
 @pytest.fixture(scope="session")
-def crash_server(postgres: LocalPostgres) -> str:
+def crash_server(postgres: LocalPostgres) -> Server:
     """The server that this session has anyway."""
-    return make_url(postgres.url).set(database="postgres").render_as_string(hide_password=False)
+    return Server(make_url(postgres.url).set(database="postgres").render_as_string(hide_password=False))
 
 
 @pytest.fixture(scope="session")
@@ -83,3 +95,26 @@ def matrix(crash_matrix: CrashMatrix, outside: Outside, mailbox: World) -> Any:
 def report(matrix: Any) -> Report:
     """The sample that this suite plays, and every control."""
     return matrix(cases=SAMPLE, seed=1, controls=True)
+
+
+@pytest.fixture(scope="session")
+def errands_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the services of the undisturbed errands keep their files."""
+    return tmp_path_factory.mktemp("errands")
+
+
+@pytest.fixture(scope="session")
+def errands_run(crash_server: Server, errands_world: Path) -> Outcome:
+    """The bundled errands, undisturbed."""
+    return asyncio.run(_undisturbed(crash_server, errands_world))
+
+
+async def _undisturbed(server: Server, folder: Path) -> Outcome:
+    agents = agents_with("errands", None)
+    loaded = load_agents(agents)
+    async with AsyncExitStack() as stack:
+        forks = await stack.enter_async_context(Forks(grounds.environment(agents), folder / "forks.log"))
+        subject = await stack.enter_async_context(bundled("errands", forks, folder))
+        template = await stack.enter_async_context(grounds.template(server.url, "errands_template", loaded))
+        ground = Ground(folder, server.url, template, forks, subject, loaded, grounds.unhurried(JITTER_S))
+        return await play(ground, Case("undisturbed", ()), None)

@@ -33,4 +33,4 @@ def test_a_users_own_agent_is_tested_in_a_few_lines(postgres: LocalPostgres, tmp
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"(\d+) cases struck an unfinished run of post: \1 recovered, nothing wrong", done.stdout)
+    assert re.search(r"(\d+) cases struck an unfinished run of post: \1 recovered; nothing wrong", done.stdout)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.crashtest.outcome import Outcome
 from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
@@ -24,34 +25,25 @@ HAND_ON = {
     "steps/effects.py:once": "commits under the name it is given",
     "app/surefoot.py:_transaction": "opens under the name it is given",
 }
-# Commits that no worker of the sample makes; each has both failpoints by construction of `Database.transaction`.
+# Commits that no worker of the traced runs makes; each has both failpoints by construction of `Database.transaction`.
+# The exhaustive pass kills a person's process at those that a person makes, and a worker that is asked to leave.
 NOT_IN_A_RUN = {
     "run.start": "made by whoever starts a run, not by a worker",
     "run.release": "made by a person",
     "run.cancel": "made by a person",
-    "approval.decide": "made by a person; the cases decide from the driver",
-    "query": "reads of an agent's own code; the scripted one has none, the monthly report has many",
+    "approval.decide": "made by a person",
     "read": "reads for the API and the command line",
-    "worker.release": "made by a worker that is asked to stop; the cases end theirs by SIGKILL",
-    "watchdog.restart": "only when the engine has lost a segment, which no fault of the kit does yet",
-    "watchdog.expire": "only when nobody decides for days",
-    "tool.refuse": "only behind a call that failed",
-    "tool.withdraw": "only when an approval does not hold any more",
-    "effect.withdraw": "only when an approval does not hold any more",
-    "effect.refuse": "only when all attempts are used up",
-    "effect.refused": "only when the other side refuses",
-    "effect.not_sent": "only when the other side cannot be reached: faults between processes are not in the kit yet",
-    "effect.unknown": "only when the other side does not answer: faults between processes are not in the kit yet",
-    "effect.unsure": "only when a verifier cannot tell",
-    "effect.doubt": "only for effects that can neither be looked up nor sent twice",
-    "effect.close": "only when a settled effect is delivered once more: a race that the sample need not meet",
-    "effect.back_off": "only when a run takes no new work, or nobody can tell",
+    "worker.release": "made by a worker that is asked to stop",
+    "watchdog.restart": "only when the engine has lost a segment: tests/races/test_watchdog.py",
+    "watchdog.expire": "only when nobody decides for days: tests/races/test_watchdog.py",
+    "effect.withdraw": "only when an approval does not hold any more and the run has gone on to wait",
+    "effect.close": "only when a settled effect is delivered once more: a race",
 }
 # Passed by workers that take over, when a case of the sample happens to need it: the long matrix passes them.
 IN_RECOVERY = {
-    "effect.found": "when what was sent is found",
     "effect.absent": "when what was sent is proved absent",
-    "tool.load": "when an effect is waited for",
+    "effect.doubt": "when what can neither be looked up nor sent twice was not answered",
+    "effect.back_off": "when a run takes no new work, or nobody can tell",
 }
 # Where else something leaves the process, or is claimed: the call in the source, and its failpoints.
 SENDS = {
@@ -121,11 +113,11 @@ def commits() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture(scope="session")
-def passed(report: Report) -> set[str]:
-    """Every point that the undisturbed run or a worker of the sample passed, or was struck at."""
+def passed(report: Report, errands_run: Outcome) -> set[str]:
+    """Every point that an undisturbed run or a worker of the sample passed, or was struck at."""
     points = {point for outcome in report.outcomes for point in outcome.trace}
     struck = {strike.point for outcome in report.outcomes for strike in outcome.strikes}
-    return {*points, *struck, *report.catalogue}
+    return {*points, *struck, *report.catalogue, *errands_run.trace}
 
 
 def test_every_commit_is_passed_before_and_after_in_a_traced_run_or_is_explained(passed: set[str]) -> None:
@@ -140,10 +132,13 @@ def test_every_commit_is_passed_before_and_after_in_a_traced_run_or_is_explained
     assert missing == []
 
 
-def test_what_is_explained_is_still_there_and_is_not_passed_by_an_undisturbed_run(report: Report) -> None:
+def test_what_is_explained_is_still_there_and_is_not_passed_by_an_undisturbed_run(
+    report: Report, errands_run: Outcome
+) -> None:
     known = {name for _, name in commits()}
     assert {*NOT_IN_A_RUN, *IN_RECOVERY} - known == set()
-    assert [name for name in NOT_IN_A_RUN if f"{name}.before_commit" in report.catalogue] == []
+    undisturbed = {*report.catalogue, *errands_run.trace}
+    assert [name for name in {**NOT_IN_A_RUN, **IN_RECOVERY} if f"{name}.before_commit" in undisturbed] == []
 
 
 def test_every_send_and_claim_past_a_commit_has_failpoints_that_are_in_the_source() -> None:

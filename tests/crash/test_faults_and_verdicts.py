@@ -1,53 +1,101 @@
 """Plans are drawn by the seed alone and can be told and played again; the judge names what is wrong."""
 
 import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from app.crashtest.faults import ANY, KINDS, SEQUENCE_MAX, Catalogue, Fault, parse, plan, show
-from app.crashtest.judge import repeated_steps
+from app.crashtest import judge as judging
+from app.crashtest.faults import ANY, CONNECTION_KINDS, KINDS, WORKER_KINDS, Fault, parse, show
+from app.crashtest.judge import End, Picture, Struck, Verdict, repeated_steps
+from app.crashtest.plans import SEQUENCE_MAX, Catalogue, beyond, plan
 from transactions import InvalidInput
 
-TRACE = Catalogue(("segment.begin.before_commit", "step.before_body", "step.before_body", *["relay.claim.x"] * 9), 2.0)
-SEEN = ("step.before_body", "watchdog.before_recover")
+PASSED = ("segment.begin.before_commit", "step.before_body", "step.before_body", *["relay.claim.x"] * 9)
+TRACE = Catalogue(PASSED, 2.0, connections=2, persons=("run.start.",))
 
 
 def test_the_exhaustive_singles_are_every_point_at_every_passage_and_loops_at_their_first_ones() -> None:
-    assert [str(fault) for (fault,) in TRACE.singles("kill")] == [
-        "kill:segment.begin.before_commit:1",
-        "kill:step.before_body:1",
-        "kill:relay.claim.x:1",
-        "kill:step.before_body:2",
-        "kill:relay.claim.x:2",
-        "kill:relay.claim.x:3",
+    assert [str(fault) for (fault,) in TRACE.singles("stop")] == [
+        "stop:relay.claim.x:1",
+        "stop:segment.begin.before_commit:1",
+        "stop:step.before_body:1",
+        "stop:relay.claim.x:2",
+        "stop:step.before_body:2",
+        "stop:relay.claim.x:3",
     ]
 
 
+def test_people_and_workers_that_leave_are_only_killed() -> None:
+    killed = {str(fault) for (fault,) in TRACE.singles("kill")}
+    assert killed - {str(fault).replace("stop", "kill") for (fault,) in TRACE.singles("stop")} == {
+        f"kill:{name}.{moment}_commit:1" for name in ("run.start", "worker.release") for moment in ("before", "after")
+    }
+
+
+def test_every_connection_goes_wrong_in_every_way() -> None:
+    drawn = plan(TRACE, kind="exhaustive", cases=0, seed=1, kinds=CONNECTION_KINDS)
+    assert {str(fault) for (fault,) in drawn} == {f"{kind}:connection:{n}" for kind in CONNECTION_KINDS for n in (1, 2)}
+
+
 def test_a_plan_depends_on_its_seed_alone() -> None:
-    drawn = [plan(TRACE, SEEN, cases=80, seed=seed, kinds=KINDS) for seed in (1, 1, 2)]
+    drawn = [plan(TRACE, kind="mixed", cases=80, seed=seed, kinds=KINDS) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert {len(drawn[0]), len(drawn[2])} == {80}
 
 
-def test_a_long_plan_has_all_singles_and_pairs_sequences_and_moments() -> None:
-    found = plan(TRACE, SEEN, cases=100, seed=3, kinds=KINDS)
-    for kind in KINDS:
-        assert set(TRACE.singles(kind)) <= set(found)
+def test_a_long_plan_has_singles_of_every_kind_and_pairs_sequences_and_moments() -> None:
+    found = plan(TRACE, kind="mixed", cases=200, seed=3, kinds=KINDS)
+    for kind in {*KINDS} - {"db-restart"}:
+        assert {*TRACE.singles(kind)} <= {*found}
     assert {len(faults) for faults in found} >= {1, 2, 3, SEQUENCE_MAX}
-    assert {fault.point for fault in itertools.chain(*found)} >= {ANY, "moment", "watchdog.before_recover"}
+    assert {fault.point for fault in itertools.chain(*found)} >= {ANY, "moment", "connection"}
+    # Each is played alone, so there are few.
+    assert 0 < len([faults for faults in found if any(fault.kind == "db-restart" for fault in faults)]) <= 11
+
+
+def test_an_exhaustive_plan_has_every_single_fault_once() -> None:
+    found = plan(TRACE, kind="exhaustive", cases=0, seed=3, kinds=KINDS)
+    assert {*found} == {faults for kind in KINDS for faults in TRACE.singles(kind)}
+    assert len({*found}) == len(found)
+
+
+def test_moments_are_within_the_run() -> None:
+    found = plan(TRACE, kind="moments", cases=50, seed=3, kinds=KINDS)
+    assert {(fault.kind, fault.point) for (fault,) in found} == {("kill", "moment")}
+    assert {fault.passage <= 2000 for (fault,) in found} == {True}
+
+
+def test_what_is_found_on_the_way_is_struck_after_the_same_faults() -> None:
+    assert show(beyond("effect.found.after_commit", parse("kill:effect.after_send:1"))) == (
+        "kill:effect.after_send:1,kill:effect.found.after_commit:1"
+    )
 
 
 def test_a_case_can_be_played_again_from_what_it_prints() -> None:
-    for faults in plan(TRACE, SEEN, cases=50, seed=4, kinds=KINDS):
+    for faults in plan(TRACE, kind="mixed", cases=60, seed=4, kinds=KINDS):
         assert parse(show(faults)) == faults
-    assert Fault("stop", "step.before_body", 2).armed == "step.before_body:2:stop"
+    assert Fault("kill", "step.before_body", 2).armed == "step.before_body:2"
+    for kind in {*WORKER_KINDS} - {"kill"}:
+        assert Fault(kind, "step.before_body", 2).armed == "step.before_body:2:stop"
 
 
 @pytest.mark.parametrize(
-    "seed", ["burn:step.before_body:1", "kill:step", "kill::1", "stop:step.x:0", "kill:step.x:one"]
+    "seed",
+    [
+        "burn:step.before_body:1",
+        "kill:step",
+        "kill::1",
+        "stop:step.x:0",
+        "kill:step.x:one",
+        "kill:connection:1",
+        "slow:step.before_body:1",
+        "stop:run.start.before_commit:1",
+    ],
 )
 def test_a_seed_of_another_shape_is_refused_with_what_to_write(seed: str) -> None:
-    with pytest.raises(InvalidInput, match="write kill:POINT:PASSAGE"):
+    with pytest.raises(InvalidInput, match="write KIND:POINT:PASSAGE"):
         parse(seed)
 
 
@@ -61,3 +109,104 @@ def test_a_step_in_flight_may_run_again_and_one_that_was_passed_may_not() -> Non
     step_0_again = ran((0, 0, 1), (0, 1, 1), (0, 0, 2), (0, 1, 2))
     assert [finding.kind for finding in repeated_steps(step_0_again, width=1)] == ["repeated"]
     assert list(repeated_steps(step_0_again, width=2)) == []  # both were asked for in one response
+
+
+# The judge reads SQL: here its questions are answered from what a test says the database has.
+
+CLEAN: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    judging._RUN: [{"state": "completed", "output": None, "event_seq": 2, "reason": None}],
+    judging._ACTIONS: [],
+    judging._DELIVERIES: [],
+    judging._EVENTS: [{"seq": 1, "generation": 0}, {"seq": 2, "generation": 1}],
+    judging._STEPS: [],
+    judging._LEFT: [],
+    judging._DESK: [],
+    judging._BUDGET: [
+        {"requests": 1, "input_tokens": 2, "output_tokens": 3, "calls": 1, "read": 2, "written": 3},
+    ],
+    judging._WIDTH: [{"width": 1}],
+}
+DONE = Picture("completed", "null", ("1/0:pay SUCCEEDED",), (1, 2), {'"pay"': 1}, {})
+ASKED = {"action_id": "R/1/0:pay", "tool": "pay", "turn": 1, "claimed": 7}
+PAY = frozenset({"pay"})
+
+
+async def verdict(
+    picture: Picture = DONE, end: End = "ended", strikes: Sequence[Struck] = (), **answers: Sequence[Mapping[str, Any]]
+) -> Verdict:
+    told = dict(CLEAN) | {getattr(judging, f"_{name}"): rows for name, rows in answers.items()}
+
+    async def query(sql: str, **_: object) -> Sequence[Mapping[str, Any]]:
+        return told[sql]
+
+    return await judging.judge(query, "R", picture, DONE, end=end, strikes=strikes, at_most_once=PAY)
+
+
+def kinds(found: Verdict) -> tuple[str, set[str]]:
+    return found.word, {finding.kind for finding in found.findings}
+
+
+async def test_a_run_that_is_as_if_nobody_had_struck_is_recovered() -> None:
+    assert await verdict() == Verdict("recovered")
+
+
+async def test_an_execution_that_writes_after_a_later_one_had_begun_is_stale() -> None:
+    events = [{"seq": 1, "generation": 2}, {"seq": 2, "generation": 1}]
+    assert kinds(await verdict(EVENTS=events)) == ("failed", {"stale"})
+
+
+async def test_counts_that_do_not_add_up_are_found() -> None:
+    budget = [{"requests": 2, "input_tokens": 2, "output_tokens": 3, "calls": 1, "read": 2, "written": 3}]
+    assert kinds(await verdict(BUDGET=budget)) == ("failed", {"budget"})
+
+
+WAITING = Picture("waiting", "null", ("1/0:pay UNKNOWN",), (1,), {}, {})
+OPEN = [{"what": "action R/1/0:pay is UNKNOWN", "action_id": "R/1/0:pay"}]
+
+
+@pytest.mark.parametrize("world", [{}, {'"pay"': 1}])
+async def test_what_can_neither_be_asked_nor_repeated_waits_for_a_person(world: Mapping[str, int]) -> None:
+    picture = Picture("waiting", "null", WAITING.actions, (1,), world, {})
+    struck = [Struck("kill", "effect.after_send", 7)]
+    assert await verdict(picture, "desk", struck, DESK=[ASKED], LEFT=OPEN) == Verdict("on the desk")
+
+
+async def test_it_does_not_wait_when_no_fault_fell_between_claim_and_receipt() -> None:
+    struck = [Struck("kill", "effect.after_send", 6)]
+    assert kinds(await verdict(WAITING, "desk", struck, DESK=[ASKED], LEFT=OPEN)) == ("failed", {"stuck"})
+
+
+async def test_nothing_else_may_wait_for_a_person() -> None:
+    struck = [Struck("kill", "effect.after_send", 7)]
+    searchable = [{**ASKED, "tool": "publish"}]
+    word, found = kinds(await verdict(WAITING, "desk", struck, DESK=searchable, LEFT=OPEN))
+    assert word == "failed"
+    assert "stuck" in found
+
+
+async def test_done_twice_is_never_excused_by_the_desk() -> None:
+    picture = Picture("waiting", "null", WAITING.actions, (1,), {'"pay"': 2}, {})
+    struck = [Struck("kill", "effect.after_send", 7)]
+    assert kinds(await verdict(picture, "desk", struck, DESK=[ASKED], LEFT=OPEN)) == ("failed", {"double"})
+
+
+TWICE = Picture(DONE.state, DONE.output, DONE.actions, DONE.model_calls, {'"pay"': 2}, {})
+SHOWN = {"action_id": "R/1/0:pay", "state": "SUCCEEDED", "receipts": 2, "gated": False, "approved": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "point", "contradictions", "word"),
+    [
+        ("stop", "effect.before_send", 1, "residual"),
+        ("partition", "effect.before_send", 1, "residual"),
+        ("stop", "effect.before_send", 0, "failed"),  # a duplicate that nobody is shown
+        ("kill", "effect.before_send", 1, "failed"),  # the dead do not wake
+        ("stop", "effect.after_send", 1, "failed"),
+    ],
+)
+async def test_only_a_shown_duplicate_of_one_who_woke_just_before_the_send_is_apart(
+    kind: str, point: str, contradictions: int, word: str
+) -> None:
+    actions = [{**SHOWN, "contradictions": contradictions}]
+    found = await verdict(TWICE, strikes=[Struck(kind, point, 1)], ACTIONS=actions)
+    assert kinds(found) == (word, {"double", "repeated"})

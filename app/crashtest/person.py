@@ -1,0 +1,41 @@
+"""`python -m app.crashtest.person DEED`: what a person does to a run, in a process of its own that can be killed.
+
+DEED is JSON: {"do": "start", "agent": A, "input": I, "key": K}, {"do": "decide", "approval": ID, "decision": D,
+"by": B, "role": R, "reason": W} or {"do": "cancel", "run": ID}. Database and agents are those of the environment.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from app.loading import load_agents
+from app.surefoot import Surefoot
+
+
+async def act(surefoot: Surefoot, deed: Mapping[str, Any]) -> str:
+    """Do it; the run's id."""
+    match deed["do"]:
+        case "start":
+            return await surefoot.start(deed["agent"], deed["input"], key=deed["key"])
+        case "decide":
+            return await surefoot.decide(
+                deed["approval"], deed["decision"], by=deed["by"], role=deed["role"], reason=deed["reason"]
+            )
+        case _:
+            await surefoot.cancel(deed["run"], reason="the case says so")
+            return deed["run"]
+
+
+async def main() -> None:
+    surefoot = Surefoot(os.environ["DATABASE_URL"], load_agents(os.environ.get("SUREFOOT_AGENTS")))
+    try:
+        await act(surefoot, json.loads(sys.argv[1]))
+    finally:
+        await surefoot.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
