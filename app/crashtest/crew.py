@@ -57,6 +57,10 @@ class Crew:
         """How many are stopped or cut off, or have only just come back."""
         return len(self._away)
 
+    @property
+    def _mine(self) -> list[Fault]:
+        return [fault for fault in self.case.faults if fault.of_worker]
+
     async def look(self, dead: frozenset[int]) -> None:
         """See who died or stopped, bring back who has lost its lease, and have a worker at work.
 
@@ -86,8 +90,7 @@ class Crew:
         return [] if self._current is None else self._passed(self._current.pid)
 
     async def _fork(self) -> _Worker:
-        mine = [fault for fault in self.case.faults if fault.of_worker]
-        fault = mine[self.forked] if self.forked < len(mine) else None
+        fault = self._mine[self.forked] if self.forked < len(self._mine) else None
         armed = failpoints.TRACE if fault is None else fault.armed
         worker = _Worker(0, fault)
         database_url = self.database_url
@@ -174,7 +177,8 @@ class Crew:
         """After its lease, when somebody has taken over; if it is frozen, after everything else has struck, too."""
         pace = self.ground.pace
         if worker.fault is not None and worker.fault.kind == "freeze" and since_s < pace.stuck_s / 2:
-            struck = self._current is not None and self._current.fault is None
+            # Before the next worker is there, so that it finds what was left, and nobody has put it right.
+            struck = self.forked >= len(self._mine) and (self._current is None or self._current.fault is None)
             return struck and since_s > pace.lease_s and worker.pid in dead
         return (since_s > pace.lease_s and worker.pid in dead) or since_s > _LEASES * pace.lease_s
 
