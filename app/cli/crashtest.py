@@ -2,8 +2,10 @@
 
 import asyncio
 import json as json_format
+import os
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +22,7 @@ Seed = Annotated[int, typer.Option(help="which cases are drawn")]
 Workers = Annotated[int, typer.Option(min=1, help="cases at the same time")]
 Kinds = Annotated[str | None, typer.Option("--faults", help="kinds of faults, in place of all that there are")]
 Json = Annotated[Path | None, typer.Option("--json", help="write the report to this file")]
+Html = Annotated[Path | None, typer.Option("--html", help="write the report to this file, as a page with charts")]
 Replay = Annotated[list[str] | None, typer.Option(help="play just the cases with these faults, as they printed them")]
 Plan = Annotated[
     Literal["mixed", "exhaustive", "moments"],
@@ -42,6 +45,7 @@ def crashtest(
     plan: Plan = "mixed",
     person: Person = "approve",
     json: Json = None,
+    html: Html = None,
     replay: Replay = None,
     controls: Controls = True,
     against: Against = None,
@@ -52,24 +56,24 @@ def crashtest(
     away at the end.
     """
     if against:
+        if html is not None:
+            raise typer.BadParameter("a comparison is written as JSON: use --json", param_hint="--html")
         _compare(agent, against, workers=workers, replay=replay, json=json)
         return
     with told():
-        from app.crashtest.faults import KINDS, Kind, parse
+        from app.crashtest.faults import kinds_of, parse
+        from app.crashtest.page import write
         from app.crashtest.place import database_server
         from app.crashtest.session import Options, crashtest
         from app.crashtest.subjects import agents_with, bundled
 
-        asked = [kind.strip() for kind in (faults or "").split(",") if kind.strip()]
-        if unknown := set(asked).difference(KINDS):
-            raise InvalidInput(f"--faults {', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}.")
-        kinds: list[Kind] = [kind for kind in KINDS if kind in asked]
+        _can_be_written(json, html)
         settings = Settings.from_env()
         options = Options(
             cases=cases,
             seed=seed,
             workers=workers,
-            kinds=kinds or None,
+            kinds=kinds_of(faults) if faults else None,
             plan=plan,
             replay=[parse(seed) for seed in replay or ()],
             controls=controls,
@@ -78,18 +82,24 @@ def crashtest(
         folder = Path(tempfile.mkdtemp(prefix="surefoot-crashtest-"))
         with database_server(settings.database_url, folder) as server:
             agents = agents_with(agent, settings.agents)
-            report = asyncio.run(
-                crashtest(
-                    server, folder, lambda f, p: bundled(agent, f, p, person=person), agents=agents, options=options
-                )
-            )
+            opens = partial(bundled, agent, person=person)
+            report = asyncio.run(crashtest(server, folder, opens, agents=agents, options=options))
         print(report)
         if json is not None:
             json.write_text(json_format.dumps(report.as_json(), indent=2) + "\n")
+        if html is not None:
+            write(report, html)
         if not report.ok:
             print(f"logs of every worker: {folder}")
             raise typer.Exit(1)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _can_be_written(*files: Path | None) -> None:
+    """Asked at the start, so that nothing is lost after an hour. Raises InvalidInput."""
+    for file in files:
+        if file is not None and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
+            raise InvalidInput(f"{file} cannot be written: give a file in a folder that exists.")
 
 
 def _say(line: str) -> None:
@@ -105,6 +115,7 @@ def _compare(agent: str, names: list[str], *, workers: int, replay: list[str] | 
 
         if agent != DEFAULT:
             raise InvalidInput(f"--against plays a small agent of its own: leave out {agent}.")
+        _can_be_written(json)
         contenders, played = chosen(names), windows(replay or ())
         folder = Path(tempfile.mkdtemp(prefix="surefoot-against-"))
         with database_server(Settings.from_env().database_url, folder) as server:

@@ -82,6 +82,14 @@ def parse(seed: str) -> Faults:
     return tuple(faults)
 
 
+def kinds_of(text: str) -> list[Kind]:
+    """The kinds of `kill,stop`. Raises InvalidInput."""
+    asked = {kind.strip() for kind in text.split(",") if kind.strip()}
+    if unknown := asked.difference(KINDS):
+        raise InvalidInput(f"--faults {', '.join(sorted(unknown))}: choose from {', '.join(KINDS)}.")
+    return [kind for kind in KINDS if kind in asked]
+
+
 def show(faults: Sequence[Fault]) -> str:
     """The text that `parse` reads."""
     return ",".join(map(str, faults)) or "undisturbed"

@@ -6,7 +6,8 @@ Installed with Surefoot as the entry point `surefoot`.
         crash_matrix("my_agent", {"order": 1}, agents="my_package:my_agent", role="manager", count=shipments)
 
 `shipments(run_id)` answers how often each effect of a run is in the world, such as {"ship": 1}. The call returns the
-report, or fails the test with it.
+report, or fails the test with it. `pytest --crash-replay FAULTS` plays just the case with these faults, and
+`--crash-html FOLDER` writes each report as a page.
 
     def test_ships_once(rehearsal):
         stage = rehearsal(my_agent)
@@ -19,6 +20,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,10 +39,16 @@ if TYPE_CHECKING:  # nothing of the product is imported into a test session that
     from steps import DurableAgent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("surefoot", "the crash matrix of Surefoot")
+    group.addoption("--crash-replay", metavar="FAULTS", help="play just the case with these faults, as it printed them")
+    group.addoption("--crash-html", metavar="FOLDER", type=Path, help="write each report as a page to this folder")
+
+
 class CrashMatrix(Protocol):
     """The parameters are those of `Subject` and `Options`; with `controls`, each protection is also taken away.
 
-    replay: the cases to play, as a report prints them.
+    replay: the cases to play, as a report prints them (those of `--crash-replay` in their place).
     """
 
     def __call__(
@@ -85,24 +93,36 @@ def crash_server() -> "Iterator[Server]":
 
 
 @pytest.fixture(scope="session")
-def crash_matrix(crash_server: "Server", tmp_path_factory: pytest.TempPathFactory) -> CrashMatrix:
+def crash_matrix(
+    crash_server: "Server", tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> CrashMatrix:
     """Plays the matrix on an agent, and fails the test with the report when a run did not come out right."""
     from app.crashtest.faults import parse
+    from app.crashtest.page import write
     from app.crashtest.session import Options, crashtest, given
     from app.crashtest.subject import Subject
 
+    replay: str | None = pytestconfig.getoption("--crash-replay", None)
+    pages: Path | None = pytestconfig.getoption("--crash-html", None)
+    numbers: Counter[str] = Counter()
+
     def play(agent: str, input: object, **more: Any) -> "Report":
         played = ("cases", "seed", "workers", "kinds", "controls")
-        options: dict[str, Any] = {"cases": 20, "controls": False}
+        seeds = more.pop("replay", ()) if replay is None else [replay]
+        options: dict[str, Any] = {"cases": 20, "controls": False, "replay": [parse(seed) for seed in seeds]}
         options |= {name: more.pop(name) for name in played if name in more}
-        options["replay"] = [parse(seed) for seed in more.pop("replay", ())]
         agents = more.get("agents")
         subject = Subject(agent, input, **{name: value for name, value in more.items() if value is not None})
         folder = tmp_path_factory.mktemp("crashtest")
         session = crashtest(crash_server, folder, given(subject), agents=agents, options=Options(**options))
         report = asyncio.run(session)
+        if pages is not None:
+            numbers[agent] += 1
+            name = agent if numbers[agent] == 1 else f"{agent}-{numbers[agent]}"
+            write(report, pages / f"{name}.html")
         if not report.ok:
-            pytest.fail(f"{report}\nlogs: {folder}", pytrace=False)
+            again = "\n".join(f"play it again with pytest --crash-replay '{one.seed}'" for one in report.failed[:1])
+            pytest.fail(f"{report}\nlogs: {folder}\n{again}", pytrace=False)
         return report
 
     return play
