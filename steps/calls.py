@@ -1,6 +1,7 @@
 """One call of a declared tool, by kind. Each method is a step body: safe to repeat, and it answers with a value."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
@@ -36,9 +37,11 @@ from transactions import (
 from transactions.actions import Request, Ticket
 
 T = TypeVar("T")
+_log = logging.getLogger("surefoot.calls")
 # An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
 EFFECT_DELIVERIES_MAX = 1_000_000
 RESULT_BYTES_MAX = 512 * 1024
+TRANSACTION_TRIES = 3
 
 
 @dataclass(slots=True)
@@ -104,7 +107,7 @@ class Call:
         return await self.safely(value)
 
     async def safely(self, body: Callable[[], Awaitable[Done]]) -> Done:
-        """What the user's code raises becomes a value. Only "the database is away" stays an exception."""
+        """What the user's code raises becomes a value; not that the database is away, or that it took too long."""
         name = self.spec.name
         try:
             return await body()
@@ -115,7 +118,7 @@ class Call:
         except PydanticSerializationError as error:
             return Done({"raised": f"{name} returned what it does not declare: {error}"})
         except Exception as error:
-            if is_transient(error):
+            if is_transient(error) or isinstance(error, TransactionTooLong):
                 raise
             return Done({"raised": f"{name}: {error}" if str(error) else f"{name}: {type(error).__name__}"})
 
@@ -189,8 +192,15 @@ class Call:
 
     # A transaction: the caller's rows, the ledger, the receipt, the outbox and the event are one commit.
 
-    async def transaction(self) -> Done:
-        done = await self._commit("tool.transaction", self._transact)
+    async def transaction(self, tries: int = TRANSACTION_TRIES) -> Done:
+        """One that took too long is done again, for it may have been the machine; after that it is the tool."""
+        try:
+            done = await self._commit("tool.transaction", self._transact)
+        except TransactionTooLong as error:
+            if tries == 1:
+                return Done({"raised": f"{self.spec.name}: {error}"})
+            _log.warning("%s: %s", self.request.action_id, error)
+            return await self.transaction(tries - 1)
         self.seat.bench.wakeups.poke("outbox")
         return done
 

@@ -22,6 +22,7 @@ _SAMPLE_S = 0.001
 _TIMES_JITTER = 10.0
 _LEASE_S_MIN = 3.0
 _RUNS_IN_LEASE = 2.5
+_RUNS_A_CORE = 2.0  # so many at once, most of them waiting, take no longer than one alone
 _LEASE_S_ENOUGH = 12.0  # from a little less on, transactions may take as long as with any lease
 _POLL_S_MIN = 0.1
 _STUCK_S = 25.0  # more than a mail may take
@@ -44,14 +45,16 @@ class Pace:
     leave_after_s: float
 
     @classmethod
-    def measured(cls, jitter_s: float, run_s: float) -> "Pace":
+    def measured(cls, jitter_s: float, run_s: float, *, at_once: int = 1) -> "Pace":
         """Lease and polls at least ten times the jitter, so that nothing expires for want of a core.
 
-        run_s: how long an undisturbed run takes alone. A transaction may take over half a lease, also when all cores
-        are busy with other cases, so a lease lasts for more than two such runs, up to 12 s.
+        run_s: how long an undisturbed run takes alone; at_once: how many there will be. A transaction may take over
+        half a lease, also when all cores are busy with other cases, so a lease lasts for more than two such runs, up to
+        12 s.
         """
         times = _TIMES_JITTER * jitter_s
-        lease_s = max(_LEASE_S_MIN, times, min(_RUNS_IN_LEASE * run_s, _LEASE_S_ENOUGH))
+        crowd = max(1.0, at_once / (_RUNS_A_CORE * (os.cpu_count() or 1)))
+        lease_s = max(_LEASE_S_MIN, times, min(_RUNS_IN_LEASE * run_s * crowd, _LEASE_S_ENOUGH))
         poll_s = min(max(_POLL_S_MIN, times), lease_s / 5)
         return cls(jitter_s, lease_s, poll_s, _STUCK_S + 2 * lease_s, run_s / 2)
 

@@ -90,7 +90,7 @@ async def crashtest(server: Server, folder: Path, opens: Opens, *, agents: str |
         unhurried = grounds.unhurried(jitter_s)
         ground = Ground(folder, server.url, template, forks, subject, loaded, unhurried, server.restart)
         undisturbed = await _undisturbed(ground)
-        pace = Pace.measured(jitter_s, undisturbed.seconds)
+        pace = Pace.measured(jitter_s, undisturbed.seconds, at_once=options.workers)
         session = _Session(replace(ground, pace=pace), options, undisturbed)
         outcomes = await session.cases()
         controls = await session.controls() if options.controls and not options.replay else []

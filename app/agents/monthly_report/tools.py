@@ -179,6 +179,10 @@ async def _documents(deps: Deps, figures: Figures) -> list[Document]:
 async def _render(deps: Deps, data_set: str, commentary: str) -> bytes:
     figures = await _figures(deps, data_set)
     documents = await _documents(deps, figures)
-    content = (await asyncio.to_thread(render, figures, documents, commentary=commentary)).encode()
-    deps.rendered[hashlib.sha256(content).hexdigest()] = content
-    return content
+
+    def rendered() -> bytes:
+        content = render(figures, documents, commentary=commentary).encode()
+        deps.rendered[hashlib.sha256(content).hexdigest()] = content  # here, so that it is kept when nobody waits
+        return content
+
+    return await asyncio.to_thread(rendered)
