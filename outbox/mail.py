@@ -90,8 +90,7 @@ class MailConsumer:
         try:
             failpoint("mail.before_send")
             message = _message(mail, message_id, self._server.sender, delivery.created_at)
-            async with asyncio.timeout(self._server.timeout_s):
-                _, answer = await self._send(message, mail.to)
+            _, answer = await self._send(message, mail.to)
             failpoint("mail.after_send")
         except TimeoutError:
             return Undelivered(f"no answer of the mail server within {self._server.timeout_s:g} s")
@@ -106,10 +105,7 @@ class MailConsumer:
         return Delivered({"message_id": message_id, "answer": answer})
 
     async def _send(self, message: EmailMessage, to: Sequence[str]) -> tuple[dict[str, aiosmtplib.SMTPResponse], str]:
-        return await aiosmtplib.send(
-            message,
-            sender=self._server.sender,
-            recipients=list(to),
+        client = aiosmtplib.SMTP(
             hostname=self._server.host,
             port=self._server.port,
             username=self._server.user,
@@ -117,6 +113,12 @@ class MailConsumer:
             use_tls=self._server.tls,
             timeout=self._server.timeout_s,
         )
+        try:
+            async with asyncio.timeout(self._server.timeout_s):
+                await client.connect()
+                return await client.send_message(message, sender=self._server.sender, recipients=list(to))
+        finally:
+            client.close()  # no QUIT: its answer would be waited for, and a mail that was taken given up over it
 
 
 def message_id_of(entry_id: str, sender: str) -> str:

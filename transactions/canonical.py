@@ -23,8 +23,12 @@ def canonical_json(value: JsonValue) -> str:
 
 
 def storable_json(value: JsonValue) -> str:
-    """The canonical text of what others have said. Raises ValueError for NaN and infinities."""
-    return _UNSTORABLE.sub(_REPLACEMENT, _NUL_IN_JSON.sub(rf"\1{_REPLACEMENT}", canonical_json(value)))
+    """The canonical text of what others have said; NaN and infinities, which JSON does not have, are null."""
+    try:
+        text = canonical_json(value)
+    except ValueError:
+        text = canonical_json(json.loads(json.dumps(value), parse_constant=lambda _: None))
+    return _UNSTORABLE.sub(_REPLACEMENT, _NUL_IN_JSON.sub(rf"\1{_REPLACEMENT}", text))
 
 
 def storable_reason(text: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import actions, messages, waits
-from transactions.canonical import canonical_json
+from transactions.canonical import canonical_json, storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Fenced
 from transactions.events import Event, Execution, number, number_fenced
@@ -184,7 +184,7 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
         generation=execution.generation,
         state=state,
         reason=ending.reason,
-        output=canonical_json(ending.output) if state is RunState.COMPLETED or ending.output is not None else None,
+        output=storable_json(ending.output) if state is RunState.COMPLETED or ending.output is not None else None,
         usage=canonical_json(ending.usage),
         turns=ending.turns,
         ended=state.ended,

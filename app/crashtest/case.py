@@ -28,6 +28,8 @@ from transactions import Conflict, DatabaseUnavailable, failpoints, until_commit
 from transactions.clones import clone
 
 _LOOK_S = 0.05
+_WORKERS_MAX = 50  # one after the other: more than faults kill, so they die by themselves
+_CASE_S_MAX = 900.0  # several times the longest sequence: what happens leads nowhere
 _STATUS = """
 select r.state, r.event_seq, r.generation, r.ended_at is not null as ended,
        (select count(*) from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
@@ -101,6 +103,8 @@ class _Driver:
             if mark != seen:
                 heard, seen = time.monotonic(), mark
             elif time.monotonic() - heard > self.ground.pace.stuck_s:
+                return "stuck"
+            if crew.forked > _WORKERS_MAX or time.monotonic() - self.began > _CASE_S_MAX:
                 return "stuck"
             if status["state"] == "held" and not crew.away:
                 return "stuck"

@@ -101,8 +101,8 @@ def outbox_apart() -> None:
     _replace(Call, "transaction", apart)
 
 
-def waits_before_lock() -> None:
-    """The end of a segment counts the waits as its calls saw them when they deferred, before the run was locked."""
+def slow_end() -> None:
+    """The end of a segment that waits takes long enough for somebody to decide meanwhile."""
     end = segments.end
 
     async def late(session: Any, execution: Any, ending: Any) -> bool:
@@ -110,10 +110,15 @@ def waits_before_lock() -> None:
             await asyncio.sleep(_WINDOW_S)
         return await end(session, execution, ending)
 
+    _replace(segments, "end", late)
+
+
+def waits_before_lock() -> None:
+    """The end of a segment counts the waits as its calls saw them when they deferred, before the run was locked."""
+
     async def as_seen(_: object, wait: Any) -> Any:
         return wait
 
-    _replace(segments, "end", late)
     _replace(segments, "_seen_now", as_seen)
 
 
@@ -167,6 +172,7 @@ def _part(owner: object, name: str) -> Any:
 
 
 def _replace(owner: object, name: str, by: object) -> None:
+    assert hasattr(owner, name), name
     setattr(owner, name, by)
 
 
@@ -199,12 +205,13 @@ _RACES = 2  # as often each is played before it is said to find nothing
 _SENT = "effect.after_send"
 _COMMITTED = "tool.transaction.after_commit"
 _UNAWARE = (f"{__name__}:no_own_deadline",)
+_SLOW = (f"{__name__}:slow_end",)
 CONTROLS = (
     Control("no verification before a second send", f"{__name__}:no_verification", _killed_at(_SENT), "double"),
     Control("random action ids", f"{__name__}:random_action_ids", _killed_at(_SENT), "double"),
     Control("receipts not recorded with the write", f"{__name__}:receipts_apart", _killed_at(_COMMITTED), "double"),
     Control("outbox written after the commit", f"{__name__}:outbox_apart", _killed_at(_COMMITTED), "lost"),
-    Control("waits counted before the lock", f"{__name__}:waits_before_lock", _nothing, "stuck"),
+    Control("waits counted before the lock", f"{__name__}:waits_before_lock", _nothing, "stuck", _SLOW),
     Control("no generation fence", f"{__name__}:no_fence", _stopped_in_a_step, "stale", _UNAWARE),
     Control("no attempt check", f"{__name__}:no_attempt_check", _late_news, "double", _UNAWARE),
 )

@@ -17,6 +17,7 @@ Word = Literal["recovered", "on the desk", "residual", "failed"]
 # How a case came to rest: it ended, or it waits for a person to say what happened, or nothing goes on any more.
 End = Literal["ended", "desk", "stuck"]
 _FROZEN = frozenset({"stop", "freeze", "partition"})
+_CERTAIN = frozenset({"slow", "rate-limited"})  # what became of the effect is known: it was answered, or never arrived
 
 _RUN = "select state, output, event_seq, reason from surefoot.runs where run_id = :run_id"
 _ACTIONS = """
@@ -27,7 +28,9 @@ select a.action_id, a.turn, a.position, a.tool, a.state, a.gated,
   from surefoot.actions a where a.run_id = :run_id order by a.turn, a.position, a.action_id"""
 _ARTIFACTS = "select name, version, sha256 from surefoot.artifacts where run_id = :run_id order by name, version"
 _EVENTS = "select seq, generation from surefoot.events where run_id = :run_id order by seq"
-_STEPS = "select segment, position, generation from surefoot.steps where run_id = :run_id and how = 'ran'"
+_STEPS = """
+select segment, position, generation, name like '%model.request' as of_model
+  from surefoot.steps where run_id = :run_id and how = 'ran'"""
 _CALLS = "select turn from surefoot.model_calls where run_id = :run_id order by turn"
 _DELIVERIES = """
 select d.entry_id, d.consumer, d.state, d.attempt, i.entry_id is not null as in_inbox
@@ -161,13 +164,16 @@ async def judge(
     found = [
         Finding("stuck", f"{row['action_id']} is UNKNOWN though no fault fell between its claim and a receipt")
         for row in desk
-        if not any(strike.event_seq >= row["claimed"] for strike in strikes)
+        if not any(strike.event_seq >= row["claimed"] and strike.kind not in _CERTAIN for strike in strikes)
     ]
     if desk:
         first = min(row["turn"] for row in desk)
         picture, undisturbed = (_up_to(one, first, at_most_once) for one in (picture, undisturbed))
-    found += _compared("the world has", picture.world, undisturbed.world)
-    found += _compared("the database has", picture.rows, undisturbed.rows)
+    compared = [
+        *_compared("the world has", picture.world, undisturbed.world),
+        *_compared("the database has", picture.rows, undisturbed.rows),
+    ]
+    found += [one for one in compared if end != "stuck" or one.kind != "lost"]  # what it stopped before is not lost
     run = (await query(_RUN, run_id=run_id))[0]
     if end == "stuck":
         found.append(Finding("stuck", f"the run is {run['state']} and nothing goes on ({run['reason']})"))
@@ -181,7 +187,9 @@ async def judge(
     width = int((await query(_WIDTH, run_id=run_id))[0]["width"])
     found += repeated_steps(await query(_STEPS, run_id=run_id), width=width)
     if found:
-        return Verdict("residual" if _is_residual(found, strikes, actions) else "failed", found)
+        twice = {what: n - undisturbed.world.get(what, 0) for what, n in picture.world.items()}
+        extra = [n for n in twice.values() if n > 0]
+        return Verdict("residual" if _is_residual(found, strikes, actions, extra) else "failed", found)
     return Verdict("on the desk" if desk else "recovered")
 
 
@@ -198,11 +206,17 @@ def _up_to(picture: Picture, turn: int, at_most_once: frozenset[str]) -> Picture
     )
 
 
-def _is_residual(found: Sequence[Finding], strikes: Sequence[Struck], actions: Rows) -> bool:
-    """Whether all that is wrong is an effect that a process sent which had been stopped just before, and that shows."""
+def _is_residual(found: Sequence[Finding], strikes: Sequence[Struck], actions: Rows, extra: Sequence[int]) -> bool:
+    """Whether all that is wrong is an effect that a process sent which had been stopped just before, and that shows.
+
+    extra: how much too often each effect is in the world that is there too often.
+    """
+    kinds = [finding.kind for finding in found]
     woke = any(strike.kind in _FROZEN and strike.point == "effect.before_send" for strike in strikes)
-    shown = any(action["contradictions"] for action in actions)
-    return woke and shown and {finding.kind for finding in found} <= {"double", "repeated"}
+    shown = sum(action["contradictions"] for action in actions)
+    return (
+        woke and 0 < shown >= sum(extra) and kinds.count("double") == len(extra) and {*kinds} <= {"double", "repeated"}
+    )
 
 
 def _misnumbered(events: Rows, *, count: int) -> Iterator[Finding]:
@@ -258,16 +272,22 @@ def _disagreements(actions: Rows, deliveries: Rows) -> Iterator[Finding]:
 
 
 def repeated_steps(ran: Rows, *, width: int) -> Iterator[Finding]:
-    """Steps that ran again though an earlier execution was already beyond them: `width` may be in flight at once."""
+    """Steps that ran again though an earlier execution was already beyond them.
+
+    `width` may be in flight at once, but none that lies before a request to the model: that waits for all of them.
+    """
     last: dict[tuple[int, int], int] = {}
+    asked: dict[tuple[int, int], int] = {}
     executions: dict[tuple[int, int], list[int]] = {}
     for row in ran:
         execution = (row["segment"], row["generation"])
         last[execution] = max(last.get(execution, 0), row["position"])
+        if row["of_model"]:
+            asked[execution] = max(asked.get(execution, 0), row["position"])
         executions.setdefault((row["segment"], row["position"]), []).append(row["generation"])
     for (segment, position), generations in executions.items():
         for generation in sorted(generations)[:-1]:
-            if position <= last[segment, generation] - width:
-                beyond = last[segment, generation]
+            beyond = last[segment, generation]
+            if position <= beyond - width or position < asked.get((segment, generation), 0):
                 what = f"step {segment}/{position} ran again after generation {generation} had done step {beyond}"
                 yield Finding("repeated", what)

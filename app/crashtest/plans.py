@@ -128,22 +128,23 @@ def _connections(catalogue: Catalogue, draw: random.Random, kinds: Sequence[Kind
 
 
 def _pair(catalogue: Catalogue, draw: random.Random, kinds: Sequence[Kind]) -> Faults:
-    counts = list(catalogue.counts().items())
-    point, count = draw.choice(counts)
-    second, _ = draw.choice(counts)
-    return (
-        Fault(draw.choice(kinds), point, draw.randint(1, count)),
-        Fault(draw.choice(kinds), second, draw.randint(1, 2)),
-    )
+    return _along(catalogue, draw, [draw.choice(kinds), draw.choice(kinds)])
 
 
 def _sequence(catalogue: Catalogue, draw: random.Random, kinds: Sequence[Kind]) -> Faults:
+    length = draw.randint(3, SEQUENCE_MAX)
+    drawn: list[Kind] = [draw.choice(kinds) if draw.random() < _OTHERS_IN_SEQUENCE else kinds[0] for _ in range(length)]
+    if draw.random() < 0.5:
+        return _along(catalogue, draw, drawn)
+    return tuple(Fault(kind, ANY, draw.randint(1, 1 + len(catalogue.passed) // 4)) for kind in drawn)
+
+
+def _along(catalogue: Catalogue, draw: random.Random, kinds: Sequence[Kind]) -> Faults:
+    """Faults at points further and further on: a worker passes what the one before it had still to pass."""
+    passed = [point for point in catalogue.passed if not point.startswith(LOOPS)]
     faults: list[Fault] = []
-    points = [*catalogue.counts()]
-    for _ in range(draw.randint(3, SEQUENCE_MAX)):
-        kind = draw.choice(kinds) if draw.random() < _OTHERS_IN_SEQUENCE else kinds[0]
-        if draw.random() < 0.5:
-            faults.append(Fault(kind, ANY, draw.randint(1, 1 + len(catalogue.passed) // 4)))
-        else:
-            faults.append(Fault(kind, draw.choice(points), draw.randint(1, 2)))
+    begin = 0
+    for kind, at in zip(kinds, sorted(draw.sample(range(len(passed)), min(len(kinds), len(passed)))), strict=False):
+        faults.append(Fault(kind, passed[at], passed[begin : at + 1].count(passed[at])))
+        begin = at + 1
     return tuple(faults)

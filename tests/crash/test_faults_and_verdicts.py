@@ -100,7 +100,9 @@ def test_a_seed_of_another_shape_is_refused_with_what_to_write(seed: str) -> Non
 
 
 def ran(*rows: tuple[int, int, int]) -> list[dict[str, int]]:
-    return [{"segment": segment, "position": position, "generation": g} for segment, position, g in rows]
+    return [
+        {"segment": segment, "position": position, "generation": g, "of_model": False} for segment, position, g in rows
+    ]
 
 
 def test_a_step_in_flight_may_run_again_and_one_that_was_passed_may_not() -> None:
@@ -109,6 +111,8 @@ def test_a_step_in_flight_may_run_again_and_one_that_was_passed_may_not() -> Non
     step_0_again = ran((0, 0, 1), (0, 1, 1), (0, 0, 2), (0, 1, 2))
     assert [finding.kind for finding in repeated_steps(step_0_again, width=1)] == ["repeated"]
     assert list(repeated_steps(step_0_again, width=2)) == []  # both were asked for in one response
+    step_0_again[1]["of_model"] = True
+    assert [finding.kind for finding in repeated_steps(step_0_again, width=2)] == ["repeated"]
 
 
 # The judge reads SQL: here its questions are answered from what a test says the database has.
