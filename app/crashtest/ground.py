@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ _RUNS_A_CORE = 2.0  # so many at once, most of them waiting, take no longer than
 _LEASE_S_ENOUGH = 12.0  # from a little less on, transactions may take as long as with any lease
 _POLL_S_MIN = 0.1
 _STUCK_S = 25.0  # more than a mail may take
+_SLACK_S = 5.0
 _LONG_S = 10.0
 STALLS_MAX = 1000
 
@@ -57,6 +58,10 @@ class Pace:
         lease_s = max(_LEASE_S_MIN, times, min(_RUNS_IN_LEASE * run_s * crowd, _LEASE_S_ENOUGH))
         poll_s = min(max(_POLL_S_MIN, times), lease_s / 5)
         return cls(jitter_s, lease_s, poll_s, _STUCK_S + 2 * lease_s, run_s / 2)
+
+    def patient(self, attempt_s: float) -> "Pace":
+        """That waits for attempts of effects which may take so long, before absence is believed, and a lease."""
+        return replace(self, stuck_s=max(self.stuck_s, attempt_s + 2 * self.lease_s + _SLACK_S))
 
     @property
     def env(self) -> Mapping[str, str]:

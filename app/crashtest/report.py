@@ -50,7 +50,7 @@ class Report:
     lease_s: float
     jitter_s: float
     catalogue: frozenset[str] = frozenset()
-    required: frozenset[str] = frozenset()
+    required: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def counted(self) -> list[Outcome]:
@@ -71,8 +71,9 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """Points that had to be struck and were not."""
-        return sorted(self.required.difference(strike.point for strike in self.strikes))
+        """Kinds and points that had to be struck and were not."""
+        struck = {(strike.fault.kind, strike.point) for strike in self.strikes}
+        return sorted(f"{kind} {point}" for kind, point in self.required - struck)
 
     def verdicts(self) -> Counter[str]:
         """How many of the cases that count came to what."""

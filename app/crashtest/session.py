@@ -13,12 +13,12 @@ from pathlib import Path
 from app.crashtest import ground as grounds
 from app.crashtest.case import play
 from app.crashtest.controls import CONTROLS, Control
-from app.crashtest.faults import CANCELLED, DECIDED, KINDS, STARTED, Faults, Kind, show
+from app.crashtest.faults import CANCELLED, DECIDED, KINDS, PERSONS, STARTED, Faults, Kind, show
 from app.crashtest.fork import Forks
 from app.crashtest.ground import Ground, Pace
 from app.crashtest.outcome import Case, Outcome
 from app.crashtest.place import Server
-from app.crashtest.plans import Catalogue, Plan, beyond, plan
+from app.crashtest.plans import LOOPS, Catalogue, Plan, beyond, plan
 from app.crashtest.report import ControlResult, Report
 from app.crashtest.subject import Subject
 from app.loading import load_agents
@@ -91,12 +91,15 @@ async def crashtest(server: Server, folder: Path, opens: Opens, *, agents: str |
         unhurried = grounds.unhurried(jitter_s)
         ground = Ground(folder, server.url, template, forks, subject, loaded, unhurried, server.restart)
         undisturbed = await _undisturbed(ground)
-        pace = Pace.measured(jitter_s, undisturbed.seconds, at_once=options.workers)
+        attempts_s = [
+            spec.attempt_s for agent in loaded if agent.name == subject.agent for spec in agent.specs.values()
+        ]
+        pace = Pace.measured(jitter_s, undisturbed.seconds, at_once=options.workers).patient(max(attempts_s, default=0))
         session = _Session(replace(ground, pace=pace), options, undisturbed)
         outcomes = await session.cases()
         controls = await session.controls() if options.controls and not options.replay else []
     exhaustive = options.plan == "exhaustive"
-    required = session.seen if exhaustive and "kill" in (options.kinds or ()) else set[str]()
+    required = session.required if exhaustive else frozenset[tuple[str, str]]()
     return Report(
         agent=subject.agent,
         seed=options.seed,
@@ -107,7 +110,7 @@ async def crashtest(server: Server, folder: Path, opens: Opens, *, agents: str |
         lease_s=pace.lease_s,
         jitter_s=pace.jitter_s,
         catalogue=frozenset(undisturbed.trace),
-        required=frozenset(required),
+        required=required,
     )
 
 
@@ -136,6 +139,17 @@ class _Session:
     undisturbed: Outcome
     seen: set[str] = field(default_factory=set[str])
     _numbers: "count[int]" = field(default_factory=count)
+
+    @property
+    def required(self) -> frozenset[tuple[str, str]]:
+        """What an exhaustive plan has to strike: each kind of fault at each point that a run surely passes, a kill at
+        what was found on the way, and people where somebody decides.
+        """
+        kinds = self.options.kinds or ()
+        drawn = [fault for kind in kinds for faults in self._catalogue.singles(kind) for fault in faults]
+        sure = {(fault.kind, fault.point) for fault in drawn if not fault.point.startswith((*LOOPS, *PERSONS))}
+        people = {("kill", fault.point) for fault in drawn if fault.of_person and self.ground.subject.role is not None}
+        return frozenset(sure | people | {("kill", point) for point in self.seen if "kill" in kinds})
 
     @property
     def _catalogue(self) -> Catalogue:

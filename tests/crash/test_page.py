@@ -75,7 +75,7 @@ BAD = replace(
         ),
     ],
     controls=[ControlResult(HOSTILE, "stale", HOSTILE, (), ())],
-    required=frozenset({"step.before", f"never{HOSTILE}"}),
+    required=frozenset({("kill", "step.before"), ("kill", f"never{HOSTILE}")}),
 )
 
 
