@@ -63,3 +63,15 @@ async def test_evidence_is_kept_whatever_it_says(scene: Scene) -> None:
         await scene.prepare(session, execution, request)
         await actions.judge(session, request.action_id, attempt=0, verdict="unsure", evidence=[NASTY], worker_id=ADA)
     assert await scene.rows("select evidence from surefoot.verifications") == [([KEPT],)]
+
+
+async def test_a_number_that_json_does_not_have_is_null(scene: Scene) -> None:
+    execution = await scene.running()
+    request = scene.request(execution, 0, gated=False)
+    async with scene.database.transaction("calls", execution.tenant) as session:
+        await scene.prepare(session, execution, request)
+    answer = {"rates": [float("nan"), float("inf"), 1.5]}
+    async with scene.database.transaction("effect.answered", execution.tenant) as session:
+        await receipts.receive(session, request.action_id, attempt=1, source="answer", result=answer, worker_id=ADA)
+    kept = {"rates": [None, None, 1.5]}
+    assert await scene.rows("select state, result from surefoot.actions") == [("SUCCEEDED", kept)]
