@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import JsonValue
 
 from app import wiring
 from app.loading import unique
@@ -15,6 +16,7 @@ from app.worker import Worker
 from steps import DurableAgent
 from transactions import (
     DEFAULT_TENANT,
+    ActionId,
     ApprovalId,
     Database,
     DatabaseUnavailable,
@@ -26,12 +28,14 @@ from transactions import (
     UnknownAgent,
     approvals,
     artifacts,
+    desk,
     events,
     is_transient,
     is_unstorable,
     runs,
 )
 from transactions.approvals import Decision
+from transactions.desk import Desk, File, Outcome, Statement
 
 UNAUTHENTICATED = "unauthenticated"
 AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
@@ -185,6 +189,44 @@ class Surefoot:
                 reason=reason,
                 authenticated=False,
             )
+
+    # Effects whose outcome is unknown.
+
+    async def desk(self, *, limit: int = 100) -> Desk:
+        """Effects that wait for a person to say what became of them, and receipts that contradict what is settled."""
+        async with self._transaction("read") as session:
+            return await desk.look(session, limit=limit)
+
+    async def action(self, action_id: str) -> File:
+        """Request, attempts, verdicts with evidence, receipts and decisions of an action. Raises NotFound."""
+        async with self._transaction("read") as session:
+            return await desk.file(session, ActionId(action_id))
+
+    async def settle(
+        self,
+        action_id: str,
+        outcome: Outcome,
+        *,
+        by: str,
+        reason: str | None = None,
+        result: JsonValue = None,
+        evidence: JsonValue = None,
+    ) -> RunId:
+        """Say what became of an effect whose outcome is unknown; one decision counts. The name is unauthenticated.
+
+        `succeeded`: with the result that the tool would have given, which its declared type has to take where this
+        process knows the agent. `absent`: it did not happen, and is sent again. `failed`: the agent is told the reason.
+        evidence: how one knows, such as the id that the other side gave it.
+        Raises NotFound, Conflict, InvalidInput.
+        """
+        async with self._transaction("action.settle") as session:
+            if outcome == "succeeded":
+                row = await desk.action(session, ActionId(action_id))
+                agent = self.agents.get(row["agent"])
+                spec = None if agent is None else agent.specs.get(row["tool"])
+                result = result if spec is None else spec.accept(result)
+            says = Statement(outcome, by, reason, result, evidence)
+            return await desk.settle(session, ActionId(action_id), says)
 
     async def artifact(self, name: str, version: int) -> bytes:
         """The bytes of an artifact version, verified against its hash. Raises NotFound."""

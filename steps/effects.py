@@ -116,17 +116,18 @@ class Effects:
                 await asyncio.sleep(_jittered(pause_s))
                 pause_s = min(pause_s * 2, _PAUSE_S_MAX)
             elif row["state"] == ActionState.PREPARED:
-                if not await self._claim_and_send(job, row):
-                    await self._back_off(job, pause_s=_PAUSE_S_MAX, why="its run takes no new work now")
+                if not await self._claim_and_send(job, row) and await self._back_off(
+                    job, "PREPARED", pause_s=_PAUSE_S_MAX, why="its run takes no new work now"
+                ):
                     return "later"
             elif row["safety"] == "at_most_once":
                 await self._doubt(job, row, "sent, and no answer recorded: a person has to say what happened")
-                await self._back_off(job, pause_s=_RECHECK_S_MAX, why="waits for a person")
-                return "later"
+                if await self._back_off(job, "UNKNOWN", pause_s=_RECHECK_S_MAX, why="waits for a person"):
+                    return "later"
             elif not await self._resolve(job, row):
                 unsure += 1
-                if unsure > _UNSURE_INLINE_MAX:
-                    await self._back_off(job, pause_s=min(2.0 ** row["verifications"], _RECHECK_S_MAX), why="unsure")
+                again_s = min(2.0 ** row["verifications"], _RECHECK_S_MAX)
+                if unsure > _UNSURE_INLINE_MAX and await self._back_off(job, "UNKNOWN", pause_s=again_s, why="unsure"):
                     return "later"
                 await asyncio.sleep(_jittered(_PAUSE_S))
         self._bench.wakeups.poke("actions")
@@ -171,19 +172,23 @@ class Effects:
             ),
         )
 
-    async def _back_off(self, job: _Job, *, pause_s: float, why: str) -> None:
-        await self._commit(
-            "effect.back_off",
-            job,
-            lambda session: outbox.give_back_effect(
+    async def _back_off(self, job: _Job, state: str, *, pause_s: float, why: str) -> bool:
+        """Back to the schedule. False: the action is not in `state` any more, so what a person said is due at once."""
+
+        async def give_back(session: Session) -> bool:
+            if not await actions.still(session, job.ticket.action_id, state):
+                return False
+            await outbox.give_back_effect(
                 session,
                 job.ticket.action_id,
                 attempt=job.ticket.attempt,
                 worker_id=job.ticket.worker_id,
                 pause_s=pause_s,
                 detail=why,
-            ),
-        )
+            )
+            return True
+
+        return await self._commit("effect.back_off", job, give_back)
 
     async def _close(self, job: _Job, row: Mapping[str, Any]) -> None:
         state = "delivered" if row["state"] == ActionState.SUCCEEDED else "discarded"

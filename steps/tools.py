@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints, overload
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import FunctionToolset, RunContext
 
 from steps.kinds import ATTEMPT_S, ATTEMPTS_MAX, Absent, Action, Approval, Found, Kind, Unsure
-from transactions import Tx
+from transactions import InvalidInput, Tx, canonical_json
 from transactions.actions import Safety
 
 D = TypeVar("D")
@@ -46,6 +46,20 @@ class Spec:
     def dump(self, value: object) -> JsonValue:
         """The result as JSON. Raises pydantic's error when the value is not of the declared type."""
         return cast(JsonValue, self.result.dump_python(value, mode="json", warnings="error"))
+
+    def accept(self, value: JsonValue) -> JsonValue:
+        """A result that a person gives, as the tool itself would have given it. Raises InvalidInput."""
+        try:
+            return self.dump(self.result.validate_json(canonical_json(value)))
+        except ValueError as error:
+            words = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                where = "".join(f"{part}: " for part in first["loc"])
+                words = f"{where}{first['msg']}"
+            raise InvalidInput(
+                f"{self.name} does not answer that ({words}): give a result like one of its own, as JSON."
+            ) from error
 
 
 class Tools(FunctionToolset[D], Generic[D]):

@@ -197,11 +197,11 @@ async def not_sent(
     await number(
         session, row["run_id"], Event("action.not_sent", {"action": action_id, "reason": reason}), worker_id=worker_id
     )
-    await _cancel_if_run_is_over(session, row["run_id"], action_id)
+    await cancel_if_run_is_over(session, row["run_id"], action_id)
     return True
 
 
-async def _cancel_if_run_is_over(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
+async def cancel_if_run_is_over(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
     """After `number`, which holds the run row's lock. Nobody would ever send it, and nobody else would cancel it."""
     run = await fetch_one(session, _RUNS["identity"], run_id=run_id)
     assert run is not None
@@ -248,8 +248,14 @@ async def absent(session: AsyncSession, action_id: ActionId, *, attempt: int, wo
     await number(
         session, row["run_id"], Event("action.absent", {"action": action_id, "attempt": attempt}), worker_id=worker_id
     )
-    await _cancel_if_run_is_over(session, row["run_id"], action_id)
+    await cancel_if_run_is_over(session, row["run_id"], action_id)
     return True
+
+
+async def still(session: AsyncSession, action_id: ActionId, state: str) -> bool:
+    """Whether the action is in this state, which it then keeps until the caller's commit."""
+    row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
+    return row is not None and row["state"] == state
 
 
 async def lock_unsettled(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:

@@ -163,6 +163,13 @@ async def give_back_effect(
     )
 
 
+async def due_now(session: AsyncSession, action_id: ActionId, *, detail: str) -> None:
+    """An effect that rests on the schedule is due at once. One that somebody drives they send themselves."""
+    await execute(
+        session, _OUTBOX["due_now_if_pending"], entry_id=action_id, consumer=EFFECT, detail=storable_reason(detail)
+    )
+
+
 async def renew(
     session: AsyncSession, entry_id: str, consumer: str, *, attempt: int, worker_id: WorkerId, lease_s: float
 ) -> bool:

@@ -1,11 +1,12 @@
 """Receipts: the verifiable answer to one attempt. Facts, accepted from anyone at any time, kept for ever.
 
-The first one settles its action. A second one, or one against a verdict, is kept with its contradiction, so that a real
-duplicate is never hidden.
+The first one settles its action. A second one, or one against a verdict or a person's decision, is kept with its
+contradiction, so that a real duplicate is never hidden.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -20,6 +21,11 @@ from transactions.statements import load
 from transactions.states import ActionState
 
 _ACTIONS = load("actions")
+_DECISIONS = load("decisions")
+_SAID: Mapping[str, str] = MappingProxyType(
+    {"succeeded": "came to another result", "absent": "did not happen", "failed": "failed"}
+)
+Source = Literal["answer", "verification", "person"]
 
 
 async def receive(
@@ -27,13 +33,13 @@ async def receive(
     action_id: ActionId,
     *,
     attempt: int,
-    source: Literal["answer", "verification"],
+    source: Source,
     result: JsonValue,
     worker_id: WorkerId,
 ) -> None:
     """Record a receipt, whoever brings it and whenever. The first one settles the action and wakes its run.
 
-    A second receipt, or one against a verdict, is kept with its contradiction.
+    A second receipt, or one against a verdict or a decision, is kept with its contradiction.
     """
     text = storable_json(result)
     stored = json.loads(text)
@@ -45,7 +51,9 @@ async def receive(
         for r in earlier
     ):
         return  # the same receipt once more: the answer to its commit was lost
-    contradiction = await _contradiction(session, row, earlier, attempt=attempt, source=source)
+    contradiction = None
+    if source != "person":  # a decision is recorded with its receipt, and is taken only while nothing is settled
+        contradiction = await _contradiction(session, row, earlier, attempt=attempt, source=source, result=stored)
     moved = await fetch_one(session, _ACTIONS["succeed_if_unsettled"], action_id=action_id, result=text)
     await execute(
         session,
@@ -68,12 +76,21 @@ async def receive(
 
 
 async def _contradiction(
-    session: AsyncSession, row: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], *, attempt: int, source: str
+    session: AsyncSession,
+    row: Mapping[str, Any],
+    earlier: Sequence[Mapping[str, Any]],
+    *,
+    attempt: int,
+    source: Source,
+    result: JsonValue,
 ) -> str | None:
     if any(receipt["attempt"] != attempt for receipt in earlier):
         return f"attempt {attempt} was answered too: it may have happened twice"
     if earlier and source == "answer" and any(receipt["source"] == "answer" for receipt in earlier):
         return f"a second answer to attempt {attempt}"
+    for said in await fetch_all(session, _DECISIONS["of_action"], action_id=row["action_id"]):
+        if said["attempt"] == attempt and (said["outcome"], said["result"]) != ("succeeded", result):
+            return f"{said['decided_by']} had said that attempt {attempt} {_SAID[said['outcome']]}"
     if row["state"] in (ActionState.FAILED, ActionState.CANCELLED):
         return f"the action was {row['state']}"
     absent = await fetch_one(

@@ -76,7 +76,7 @@ async def _database(url: str, settings: Settings) -> list[tuple[bool, str]]:
             live[0]["n"] > 0,
             f"workers: {live[0]['n']} live" + ("" if live[0]["n"] else ": start `surefoot serve` or `surefoot worker`"),
         ),
-        (unknown[0]["n"] == 0, f"actions with unknown outcome: {unknown[0]['n']} (surefoot.unknown_actions)"),
+        (unknown[0]["n"] == 0, f"actions with unknown outcome: {unknown[0]['n']} (surefoot actions list)"),
         (held[0]["n"] == 0, f"held runs: {held[0]['n']} (surefoot.run_status)"),
         (dead[0]["n"] == 0, f"dead deliveries: {dead[0]['n']} (surefoot.outbox_backlog)"),
     ]

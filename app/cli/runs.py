@@ -64,7 +64,16 @@ async def _run(surefoot: Surefoot, agent: str, value: object, key: str | None, *
                 return status
             if status["state"] == RunState.WAITING and status["waiting_for"] == ["approval"]:
                 return status
+            if status["state"] == RunState.WAITING and await _is_on_the_desk(surefoot, run_id):
+                print("a person has to say what happened: see `surefoot actions list`")
+                return status
             await asyncio.sleep(_POLL_S)
+
+
+async def _is_on_the_desk(surefoot: Surefoot, run_id: str) -> bool:
+    """Whether the run waits for an effect that nobody can be asked about."""
+    unknown = (await surefoot.desk()).unknown
+    return any(row["run_id"] == run_id and row["waits_for"] == "person" for row in unknown)
 
 
 @group.command("list")

@@ -1,7 +1,7 @@
 """One case: a run in a database of its own, whose workers are struck one after the other until nobody strikes any more.
 
-The driver starts the run, keeps a worker at work, decides as a person would, and ends when the run has ended and is
-quiet, when it waits for a person to say what happened, or when nothing has been heard of it for too long.
+The driver starts the run, keeps a worker at work, decides as a person would, says of what nobody can know what it finds
+in the world, and ends when the run has ended and is quiet, or when nothing has been heard of it for too long.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 
 from app.crashtest import judge as judging
 from app.crashtest.crew import Crew
-from app.crashtest.faults import CANCELLED, CONNECTION_KINDS, DECIDED, STARTED, ConnectionKind, Fault
+from app.crashtest.faults import CANCELLED, CONNECTION_KINDS, DECIDED, SETTLED, STARTED, ConnectionKind, Fault
 from app.crashtest.ground import Ground
 from app.crashtest.judge import End, Picture, Struck, Verdict
 from app.crashtest.outcome import Case, Outcome, Strike
@@ -110,6 +110,8 @@ class _Driver:
                 return "stuck"
             with contextlib.suppress(Conflict, DatabaseUnavailable):
                 await self._decide()
+                if not crew.away and _rests_on_the_desk(status):
+                    await self._settle()
             await asyncio.sleep(_LOOK_S)
 
     async def note(self, pid: int, fault: Fault, point: str) -> None:
@@ -148,6 +150,20 @@ class _Driver:
             await self._struck_first(CANCELLED if subject.person == "cancel" else DECIDED, deed)
             await act(self.surefoot, deed)
 
+    async def _settle(self) -> None:
+        """Of what nobody knows, say what the world has: it happened, or, when nothing can arrive now, it did not."""
+        for row in (await self.surefoot.desk()).unknown:
+            look = self.ground.subject.at_most_once.get(row["tool"])
+            if look is None:
+                continue
+            found = await asyncio.to_thread(look, row)
+            if not found and "absent" not in row["can"]:
+                continue
+            said = {"outcome": "succeeded", "result": found[0]} if found else {"outcome": "absent", "result": None}
+            deed = {"do": "settle", "action": row["action_id"], **said, "by": "ada", "reason": "looked into the world"}
+            await self._struck_first(SETTLED, deed)
+            await act(self.surefoot, deed)
+
     async def _struck_first(self, point: str, deed: Mapping[str, Any]) -> None:
         """Let those processes do it first that the case kills at it."""
         forks = self.ground.forks
@@ -176,7 +192,11 @@ class _Driver:
         picture = await judging.look(self._query, self.run_id, world, subject.rows, subject.result)
         verdict = Verdict("recovered")
         if undisturbed is not None:
-            strikes = [Struck(strike.fault.kind, strike.point, strike.event_seq) for strike in self.strikes]
+            strikes = [
+                Struck(strike.fault.kind, strike.point, strike.event_seq)
+                for strike in self.strikes
+                if not strike.point.startswith(SETTLED)  # it is no reason to ask a person: one was asked
+            ]
             verdict = await judging.judge(
                 self._query,
                 self.run_id,
@@ -184,7 +204,7 @@ class _Driver:
                 undisturbed,
                 end=end,
                 strikes=strikes,
-                at_most_once=subject.at_most_once,
+                at_most_once=frozenset(subject.at_most_once),
             )
         return Outcome(
             case=self.case,
@@ -208,6 +228,9 @@ def _end(status: Status) -> End | None:
         return None
     if status["ended"] and status["deliveries"] == 0:
         return "ended"
-    if status["state"] == "waiting" and 0 < status["on_desk"] == status["deliveries"]:
-        return "desk"
     return None
+
+
+def _rests_on_the_desk(status: Status) -> bool:
+    """Whether all that is left of the run is what a person has to say something of."""
+    return not status["workflows"] and status["state"] == "waiting" and 0 < status["on_desk"] == status["deliveries"]

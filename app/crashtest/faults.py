@@ -19,8 +19,9 @@ ANY = "*"  # any point: the passage counts all of them
 MOMENT = "moment"  # no point: the passage is milliseconds since the worker was forked
 CONNECTION = "connection"  # the passage counts the case's connections to services
 # Commits that a person makes, in a process of their own; and one that only a worker makes which is asked to leave.
-STARTED, DECIDED, CANCELLED, LEAVING = "run.start.", "approval.decide.", "run.cancel.", "worker.release."
-PERSONS = (STARTED, DECIDED, CANCELLED)
+STARTED, DECIDED, CANCELLED, SETTLED = "run.start.", "approval.decide.", "run.cancel.", "action.settle."
+LEAVING = "worker.release."
+PERSONS = (STARTED, DECIDED, CANCELLED, SETTLED)
 _ENDS = (*PERSONS, LEAVING, MOMENT)  # where a process can only be killed
 
 

@@ -6,7 +6,7 @@ It imports nothing of the product: a function that answers SQL is handed in, and
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -14,8 +14,8 @@ Rows = Sequence[Mapping[str, Any]]
 Query = Callable[..., Awaitable[Rows]]
 Kind = Literal["double", "lost", "stuck", "differs", "gap", "repeated", "stale", "budget"]
 Word = Literal["recovered", "on the desk", "residual", "failed"]
-# How a case came to rest: it ended, or it waits for a person to say what happened, or nothing goes on any more.
-End = Literal["ended", "desk", "stuck"]
+# How a case came to rest: it ended, or nothing goes on any more.
+End = Literal["ended", "stuck"]
 _FROZEN = frozenset({"stop", "freeze", "partition"})
 _CERTAIN = frozenset({"slow", "rate-limited"})  # what became of the effect is known: it was answered, or never arrived
 
@@ -38,27 +38,26 @@ select d.entry_id, d.consumer, d.state, d.attempt, i.entry_id is not null as in_
   left join surefoot.inbox i on i.entry_id = d.entry_id and i.consumer = d.consumer
  where e.run_id = :run_id"""
 _LEFT = """
-select 'delivery ' || d.entry_id || ' is ' || d.state as what, d.entry_id as action_id
+select 'delivery ' || d.entry_id || ' is ' || d.state as what
   from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
   left join surefoot.actions a on a.action_id = d.entry_id
  where e.run_id = :run_id
    and (d.state in ('parked', 'pending', 'claimed') or (d.state = 'dead' and a.state is distinct from 'FAILED'))
-union all select 'action ' || action_id || ' is ' || state, action_id from surefoot.actions
+union all select 'action ' || action_id || ' is ' || state from surefoot.actions
  where run_id = :run_id and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN')
-union all select 'segment ' || n || ' is open', null from surefoot.segments where run_id = :run_id and state = 'open'
-union all select 'approval ' || approval_id || ' is pending', action_id from surefoot.approvals
+union all select 'segment ' || n || ' is open' from surefoot.segments where run_id = :run_id and state = 'open'
+union all select 'approval ' || approval_id || ' is pending' from surefoot.approvals
  where run_id = :run_id and state = 'pending'
-union all select wait_id || ' is waited for', action_id from surefoot.waits where run_id = :run_id and state = 'open'
-union all select 'workflow ' || workflow_uuid || ' is ' || status, null from dbos.workflow_status
+union all select wait_id || ' is waited for' from surefoot.waits where run_id = :run_id and state = 'open'
+union all select 'workflow ' || workflow_uuid || ' is ' || status from dbos.workflow_status
  where starts_with(workflow_uuid, :run_id || ':') and status in ('PENDING', 'ENQUEUED', 'DELAYED')"""
-# What was sent and not answered, where the other side can neither be asked nor told twice, and when it was claimed.
+# What a person had to say something of, and when it had been claimed.
 _DESK = """
-select a.action_id, a.tool, a.turn, max(e.seq) as claimed
-  from surefoot.actions a
-  join surefoot.events e on e.run_id = a.run_id and e.kind = 'action.claimed' and e.data ->> 'action' = a.action_id
- where a.run_id = :run_id and a.state = 'UNKNOWN'
-   and not exists (select 1 from surefoot.receipts r where r.action_id = a.action_id)
- group by a.action_id, a.tool, a.turn"""
+select d.action_id, d.attempt, a.tool, e.seq as claimed
+  from surefoot.decisions d join surefoot.actions a using (action_id)
+  join surefoot.events e on e.run_id = a.run_id and e.kind = 'action.claimed' and e.data ->> 'action' = d.action_id
+   and (e.data ->> 'attempt')::integer = d.attempt
+ where a.run_id = :run_id"""
 _BUDGET = """
 select coalesce((r.usage ->> 'requests')::bigint, 0) as requests,
        coalesce((r.usage ->> 'input_tokens')::bigint, 0) as input_tokens,
@@ -136,11 +135,11 @@ class Struck:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`failed` has findings. `on the desk` and `residual` are right where nobody can do better, and say what is left.
+    """`failed` has findings. `on the desk` and `residual` are right where nobody can do better, and say what it took.
 
-    on the desk: the other side can neither be asked nor told twice, a fault fell between claim and receipt, and a
-    person is asked. residual: a process that was stopped between its last check and its send woke and sent; the
-    duplicate shows.
+    on the desk: as if nobody had struck, but it needed a person, because the other side can neither be asked nor told
+    twice and a fault fell between claim and receipt. residual: a process that was stopped between its last check and
+    its send woke and sent; the duplicate shows.
     """
 
     word: Word
@@ -159,16 +158,8 @@ async def judge(
 ) -> Verdict:
     """What a case came to. `at_most_once`: tools whose other side honours no keys and cannot be searched."""
     actions = await query(_ACTIONS, run_id=run_id)
-    desk = [row for row in await query(_DESK, run_id=run_id) if row["tool"] in at_most_once and end == "desk"]
-    asked = {row["action_id"] for row in desk}
-    found = [
-        Finding("stuck", f"{row['action_id']} is UNKNOWN though no fault fell between its claim and a receipt")
-        for row in desk
-        if not any(strike.event_seq >= row["claimed"] and strike.kind not in _CERTAIN for strike in strikes)
-    ]
-    if desk:
-        first = min(row["turn"] for row in desk)
-        picture, undisturbed = (_up_to(one, first, at_most_once) for one in (picture, undisturbed))
+    desk = await query(_DESK, run_id=run_id)
+    found = [*_needlessly(desk, strikes, at_most_once)]
     compared = [
         *_compared("the world has", picture.world, undisturbed.world),
         *_compared("the database has", picture.rows, undisturbed.rows),
@@ -177,8 +168,7 @@ async def judge(
     run = (await query(_RUN, run_id=run_id))[0]
     if end == "stuck":
         found.append(Finding("stuck", f"the run is {run['state']} and nothing goes on ({run['reason']})"))
-    left = await query(_LEFT, run_id=run_id)
-    found += [Finding("stuck", row["what"]) for row in left if row["action_id"] not in asked]
+    found += [Finding("stuck", row["what"]) for row in await query(_LEFT, run_id=run_id)]
     if end != "stuck":
         found += _differences(picture, undisturbed, why=run["reason"])
         found += _disagreements(actions, await query(_DELIVERIES, run_id=run_id))
@@ -193,17 +183,14 @@ async def judge(
     return Verdict("on the desk" if desk else "recovered")
 
 
-def _up_to(picture: Picture, turn: int, at_most_once: frozenset[str]) -> Picture:
-    """The part of a picture that stands while a person is asked about an action of this turn."""
-    named = {json.dumps(tool) for tool in at_most_once}
-    return replace(
-        picture,
-        state="",
-        output="",
-        actions=tuple(action for action in picture.actions if int(action.partition("/")[0]) < turn),
-        model_calls=tuple(call for call in picture.model_calls if call <= turn),
-        world={effect: times for effect, times in picture.world.items() if effect not in named or times > 1},
-    )
+def _needlessly(desk: Rows, strikes: Sequence[Struck], at_most_once: frozenset[str]) -> Iterator[Finding]:
+    """What a person had to be asked, and should not have been."""
+    for row in desk:
+        what = f"attempt {row['attempt']} of {row['action_id']} needed a person"
+        if row["tool"] not in at_most_once:
+            yield Finding("stuck", f"{what}, though its other side can be asked or told twice")
+        elif not any(strike.event_seq >= row["claimed"] and strike.kind not in _CERTAIN for strike in strikes):
+            yield Finding("stuck", f"{what}, though no fault fell between its claim and a receipt")
 
 
 def _is_residual(found: Sequence[Finding], strikes: Sequence[Struck], actions: Rows, extra: Sequence[int]) -> bool:

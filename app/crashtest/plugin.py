@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # nothing of the product is imported into a test session that
     from app.crashtest.place import Server
     from app.crashtest.rehearsal import Stage
     from app.crashtest.report import Report
-    from app.crashtest.subject import Person
+    from app.crashtest.subject import LookedInto, Person
     from app.crashtest.theatre import Theatre
     from app.settings import Settings
     from steps import DurableAgent
@@ -62,7 +62,7 @@ class CrashMatrix(Protocol):
         env: Callable[[str], Mapping[str, str]] | None = None,
         rows: Sequence[str] = (),
         result: Callable[[Any], object] | None = None,
-        at_most_once: frozenset[str] = frozenset(),
+        at_most_once: "Mapping[str, LookedInto] | None" = None,
         person: "Person" = "approve",
         cases: int = 20,
         seed: int = 0,

@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from pydantic import JsonValue
+
 from app.crashtest.actor import Actor, armed, struck
 from app.crashtest.theatre import PACE, Theatre
 from app.loading import load_agents
@@ -42,6 +44,7 @@ from steps import DurableAgent
 from transactions import RunId, RunState
 from transactions import rehearsal as record
 from transactions.approvals import Decision
+from transactions.desk import Outcome
 
 PATIENCE_S = 30.0
 _IDLE_S = 1.0
@@ -135,6 +138,29 @@ class Stage:
     def cancel(self, run: RunId | None = None, *, by: str = "a test") -> None:
         """Cancel the run. Raises Conflict while it runs."""
         self._director.do(self._surefoot.cancel(self._run(run), by=by))
+
+    def settle(
+        self,
+        outcome: Outcome,
+        run: RunId | None = None,
+        *,
+        by: str,
+        result: JsonValue = None,
+        reason: str | None = None,
+        tool: str | None = None,
+    ) -> None:
+        """Work until only a person can say what became of an effect (of `tool`), and say it. Raises as `finish`, and
+        Conflict: "absent" is taken only after the attempt's own deadline, so call `later` first.
+        """
+        self._director.do(self._settle(self._run(run), outcome, by, result, reason, tool))
+
+    async def _settle(
+        self, run: RunId, outcome: Outcome, by: str, result: JsonValue, reason: str | None, tool: str | None
+    ) -> None:
+        await self._work("the desk", run, lambda look: tool in look["unknown"] or (tool is None and look["unknown"]))
+        for row in (await self._surefoot.desk()).unknown:
+            if row["run_id"] == run and tool in (None, row["tool"]):
+                await self._surefoot.settle(row["action_id"], outcome, by=by, result=result, reason=reason)
 
     # What happens to the worker.
 
@@ -233,7 +259,7 @@ class Stage:
             now = time.monotonic()
             if (seen := (look.get("event_seq"), look.get("deliveries"), look.get("workflows"))) != mark:
                 quiet_since, mark = now, seen
-            stopped = bool(look) and (_is_over(look) or _asks_only(look, self.patience_s))
+            stopped = bool(look) and (_is_over(look) or _asks_only(look, self.patience_s) or _on_the_desk(look))
             if now - began > self.patience_s or (stopped and now - quiet_since > (_IDLE_S if arrives else 0.2)):
                 where = "no run was started" if not look else _shown(look)
                 raise RehearsalFailed(f"It never came to {what} within {now - began:.1f} s: {where}.")
@@ -279,8 +305,14 @@ def _asks_only(look: Look, patience_s: float) -> bool:
     return bool(waits and not look["deliveries"] and not look["workflows"])
 
 
+def _on_the_desk(look: Look) -> bool:
+    """Whether all that is left waits for a person to say what became of it."""
+    return bool(look["unknown"]) and look["deliveries"] == len(look["unknown"]) and not look["workflows"]
+
+
 def _shown(look: Look) -> str:
     asks = f", and asks for the approval of {', '.join(look['asks'])}" if look["asks"] else ""
+    asks += f", and waits for a person to say what became of {', '.join(look['unknown'])}" if look["unknown"] else ""
     why = f" ({look['reason']})" if look["reason"] else ""
     left = f"{look['deliveries']} deliveries and {look['workflows']} workflows of it are open"
     return f"run {look['run_id']} is {look['state']}{why}{asks}; {left}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from app.crashtest import ground as grounds
 from app.crashtest.case import play
 from app.crashtest.controls import CONTROLS, Control
-from app.crashtest.faults import CANCELLED, DECIDED, KINDS, PERSONS, STARTED, Faults, Kind, show
+from app.crashtest.faults import CANCELLED, DECIDED, KINDS, PERSONS, SETTLED, STARTED, Faults, Kind, show
 from app.crashtest.fork import Forks
 from app.crashtest.ground import Ground, Pace
 from app.crashtest.outcome import Case, Outcome
@@ -28,6 +28,8 @@ from transactions.lease import EXIT_LEASE_LOST
 # A few cases more than were asked for are drawn, because not every fault strikes an unfinished run.
 _SPARE = 0.5
 _SHRUNK_MAX = 3
+# What a person passes who says what became of an effect.
+_SETTLES = (f"{SETTLED}before_commit", f"{SETTLED}after_commit")
 
 Opens = Callable[[Forks, Path], AbstractAsyncContextManager[Subject]]
 
@@ -185,7 +187,8 @@ class _Session:
             while todo and (enough is None or sum(outcome.counts for outcome in outcomes) < enough):
                 outcome = await self._play(todo.popleft())
                 outcomes.append(outcome)
-                new = set(outcome.trace).difference(self.seen)
+                persons = _SETTLES if outcome.verdict.word == "on the desk" else ()
+                new = {*outcome.trace, *persons}.difference(self.seen)
                 self.seen.update(new)
                 if not _restarts(outcome.case.faults) and not self.options.replay:
                     todo.extendleft(beyond(point, outcome.case.faults) for point in sorted(new))

@@ -1,11 +1,13 @@
 """What is put to the test: an agent with its input, and the outside world it acts on."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
 Person = Literal["approve", "reject", "cancel"]
+# What of an effect is in the world, given its row of `surefoot.unknown_actions`: the result of each time it happened.
+LookedInto = Callable[[Mapping[str, Any]], Sequence[Any]]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -27,7 +29,8 @@ class Subject:
     run's business data, compared with those of the undisturbed run. result: what of the run's output has to be the same
     in every run (numbers that a database or a provider draws are not).
     at_most_once: tools whose effects can neither be asked about nor repeated, so that a run whose worker was struck in
-    one of them rightly waits for a person. person: what is said to approvals, or that it cancels the run at one.
+    one of them rightly waits for a person; and what that person finds when they look into the world.
+    person: what is said to approvals, or that it cancels the run at one.
     """
 
     agent: str
@@ -38,5 +41,5 @@ class Subject:
     agents: str | None = None
     rows: tuple[str, ...] = ()
     result: Callable[[Any], object] = _as_it_is
-    at_most_once: frozenset[str] = frozenset()
+    at_most_once: Mapping[str, LookedInto] = field(default_factory=dict[str, LookedInto])
     person: Person = "approve"

@@ -1,15 +1,16 @@
 """The subjects that are delivered with Surefoot, each with its world: services on loopback with files of their own."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from app.agents.monthly_report.request import FLIGHTS, WEATHER
 from app.crashtest.fork import ForkFailed, Forks
-from app.crashtest.subject import Person, Subject
+from app.crashtest.subject import LookedInto, Person, Subject
+from app.demo.worlds.payments import payments
 from app.demo.worlds.service import transaction
 from transactions import InvalidInput
 
@@ -45,14 +46,27 @@ class _Service:
 
 @dataclass(frozen=True, slots=True)
 class _Bundled:
-    """`subject`: without its environment and its count, which come from the services."""
+    """`subject`: without what comes from the services: its environment, its count, and by `looks`, which is given their
+    files by their names, what a person finds who looks into the world.
+    """
 
     subject: Subject
     services: tuple[_Service, ...]
+    looks: Callable[[Mapping[str, Path]], Mapping[str, LookedInto]] = lambda _: {}
 
 
 def _nothing(_: str) -> Mapping[str, int]:
     return {}
+
+
+def _looks(files: Mapping[str, Path]) -> Mapping[str, LookedInto]:
+    """A payment cannot be looked up by whoever sent it; a person goes through the books of the service."""
+
+    def pay(row: Mapping[str, Any]) -> Sequence[int]:
+        wanted = (row["run_id"], row["request"]["cents"])
+        return [payment.id for payment in payments(files["payments"]) if (payment.customer, payment.cents) == wanted]
+
+    return {"pay": pay}
 
 
 _BUNDLED = (
@@ -71,7 +85,6 @@ _BUNDLED = (
             role="manager",
             agents=f"{_HERE}.errands:errands",
             rows=(_NOTES,),
-            at_most_once=frozenset({"pay"}),
         ),
         (
             _Service("tickets", "ERRANDS_TICKETS_URL", _TICKETS),
@@ -80,6 +93,7 @@ _BUNDLED = (
             _Service("publishing", "SUREFOOT_PUBLISHING_URL", _PUBLISHED),
             _Service("mailbox", "SUREFOOT_SMTP_URL", _MAILED),
         ),
+        _looks,
     ),
 )
 
@@ -114,7 +128,8 @@ async def bundled(agent: str, forks: Forks, folder: Path, *, person: Person = "a
         return {effect: n for service, file in files.items() for effect, n in _counted(file, service.counted, run_id)}
 
     input = _two_months(folder) if agent == _REPORT else bundle.subject.input
-    yield replace(bundle.subject, input=input, env=env, count=count, person=person)
+    looks = bundle.looks({service.name: file for service, file in files.items()})
+    yield replace(bundle.subject, input=input, env=env, count=count, person=person, at_most_once=looks)
 
 
 def _two_months(folder: Path) -> object:

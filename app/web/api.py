@@ -12,7 +12,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException
 
+from app.web.desk import desk_routes
 from app.web.limits import BodyLimit
+from app.web.views import Started
 from transactions import (
     Conflict,
     DatabaseUnavailable,
@@ -44,11 +46,6 @@ class StartRun(BaseModel):
     model_config = ConfigDict(extra="forbid")
     agent: str
     input: JsonValue
-
-
-class Started(BaseModel):
-    run_id: str
-    state: str
 
 
 class RunView(BaseModel):
@@ -121,6 +118,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     _errors(api)
     _run_routes(api, surefoot)
     _approval_routes(api, surefoot)
+    desk_routes(api, surefoot)
     _health_routes(api, surefoot)
     return api
 

@@ -156,6 +156,12 @@ async def send(action: Action[Deps], text: str) -> int:
     return await _post(action.deps, action.id, text)
 
 
+@tools.effect(at_most_once=True, attempt_s=ATTEMPT_S)
+async def send_blindly(action: Action[Deps], text: str) -> int:
+    """Send it to the outside, as if that could not be searched."""
+    return await _post(action.deps, action.id, text)
+
+
 @tools.effect(verify=sent, attempt_s=60.0)
 async def send_patiently(action: Action[Deps], text: str) -> int:
     """Send it to an outside that may take long."""

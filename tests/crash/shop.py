@@ -53,6 +53,10 @@ def shop(world: World, calls: list[list[str]]) -> DurableAgent[World]:
     async def ship_and_forget(action: Action[World], text: str) -> str:
         return await post(action, text)
 
+    @tools.effect(at_most_once=True, attempt_s=600.0)
+    async def ship_blindly(action: Action[World], text: str) -> str:
+        return await post(action, text)
+
     @tools.effect(verify=was_shipped, approval=MANAGER, attempt_s=600.0)
     async def ship_if_agreed(action: Action[World], text: str) -> str:
         return await post(action, text)

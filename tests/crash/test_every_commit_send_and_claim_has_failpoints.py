@@ -32,6 +32,7 @@ NOT_IN_A_RUN = {
     "run.release": "made by a person",
     "run.cancel": "made by a person",
     "approval.decide": "made by a person",
+    "action.settle": "made by a person",
     "read": "reads for the API and the command line",
     "worker.release": "made by a worker that is asked to stop",
     "watchdog.restart": "only when the engine has lost a segment: tests/races/test_watchdog.py",

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,6 +93,7 @@ def test_a_case_can_be_played_again_from_what_it_prints() -> None:
         "kill:connection:1",
         "slow:step.before_body:1",
         "stop:run.start.before_commit:1",
+        "stop:action.settle.before_commit:1",
     ],
 )
 def test_a_seed_of_another_shape_is_refused_with_what_to_write(seed: str) -> None:
@@ -131,7 +133,7 @@ CLEAN: Mapping[str, Sequence[Mapping[str, Any]]] = {
     judging._WIDTH: [{"width": 1}],
 }
 DONE = Picture("completed", "null", ("1/0:pay SUCCEEDED",), (1, 2), {'"pay"': 1}, {})
-ASKED = {"action_id": "R/1/0:pay", "tool": "pay", "turn": 1, "claimed": 7}
+ASKED = {"action_id": "R/1/0:pay", "tool": "pay", "attempt": 1, "claimed": 7}
 PAY = frozenset({"pay"})
 
 
@@ -164,34 +166,34 @@ async def test_counts_that_do_not_add_up_are_found() -> None:
     assert kinds(await verdict(BUDGET=budget)) == ("failed", {"budget"})
 
 
-WAITING = Picture("waiting", "null", ("1/0:pay UNKNOWN",), (1,), {}, {})
-OPEN = [{"what": "action R/1/0:pay is UNKNOWN", "action_id": "R/1/0:pay"}]
-
-
-@pytest.mark.parametrize("world", [{}, {'"pay"': 1}])
-async def test_what_can_neither_be_asked_nor_repeated_waits_for_a_person(world: Mapping[str, int]) -> None:
-    picture = Picture("waiting", "null", WAITING.actions, (1,), world, {})
+async def test_what_can_neither_be_asked_nor_repeated_needs_a_person_and_then_is_as_if_nobody_had_struck() -> None:
     struck = [Struck("kill", "effect.after_send", 7)]
-    assert await verdict(picture, "desk", struck, DESK=[ASKED], LEFT=OPEN) == Verdict("on the desk")
+    assert await verdict(strikes=struck, DESK=[ASKED]) == Verdict("on the desk")
 
 
-async def test_it_does_not_wait_when_no_fault_fell_between_claim_and_receipt() -> None:
+async def test_nobody_is_asked_when_no_fault_fell_between_claim_and_receipt() -> None:
     struck = [Struck("kill", "effect.after_send", 6)]
-    assert kinds(await verdict(WAITING, "desk", struck, DESK=[ASKED], LEFT=OPEN)) == ("failed", {"stuck"})
+    assert kinds(await verdict(strikes=struck, DESK=[ASKED])) == ("failed", {"stuck"})
 
 
-async def test_nothing_else_may_wait_for_a_person() -> None:
+async def test_nobody_is_asked_of_what_can_be_looked_up() -> None:
     struck = [Struck("kill", "effect.after_send", 7)]
     searchable = [{**ASKED, "tool": "publish"}]
-    word, found = kinds(await verdict(WAITING, "desk", struck, DESK=searchable, LEFT=OPEN))
-    assert word == "failed"
-    assert "stuck" in found
+    assert kinds(await verdict(strikes=struck, DESK=searchable)) == ("failed", {"stuck"})
 
 
-async def test_done_twice_is_never_excused_by_the_desk() -> None:
-    picture = Picture("waiting", "null", WAITING.actions, (1,), {'"pay"': 2}, {})
+@pytest.mark.parametrize(("times", "kind"), [(2, "double"), (0, "lost")])
+async def test_the_desk_excuses_nothing_in_the_world(times: int, kind: str) -> None:
     struck = [Struck("kill", "effect.after_send", 7)]
-    assert kinds(await verdict(picture, "desk", struck, DESK=[ASKED], LEFT=OPEN)) == ("failed", {"double"})
+    picture = replace(DONE, world={'"pay"': times} if times else {})
+    assert kinds(await verdict(picture, strikes=struck, DESK=[ASKED])) == ("failed", {kind})
+
+
+async def test_who_is_never_heard_leaves_it_stuck() -> None:
+    struck = [Struck("kill", "effect.after_send", 7)]
+    picture = replace(DONE, state="waiting", actions=("1/0:pay UNKNOWN",), model_calls=(1,))
+    left = [{"what": "action R/1/0:pay is UNKNOWN"}]
+    assert kinds(await verdict(picture, "stuck", struck, LEFT=left)) == ("failed", {"stuck"})
 
 
 TWICE = Picture(DONE.state, DONE.output, DONE.actions, DONE.model_calls, {'"pay"': 2}, {})

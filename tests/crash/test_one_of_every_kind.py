@@ -11,11 +11,15 @@ from app.crashtest.report import Report
 from app.crashtest.session import Options, crashtest
 from app.crashtest.subjects import agents_with, bundled
 
-ON_THE_DESK = "kill:effect.after_send:5"  # it has paid, and nobody can be asked whether it has
+PAID = "kill:effect.after_send:5"  # it has paid, and nobody can be asked whether it has
+NOT_PAID = "kill:effect.before_send:9"
+# A person looks into the world and says what happened; and it is as if nobody had struck.
+ON_THE_DESK = (PAID, f"{NOT_PAID},kill:action.settle.after_commit:1")
 CASES = {
     "people are killed starting and deciding": "kill:run.start.after_commit:1,kill:approval.decide.before_commit:1",
     "a worker is killed while it leaves": "kill:worker.release.before_commit:1",
-    "a payment is not answered": ON_THE_DESK,
+    "a payment is not answered": ON_THE_DESK[0],
+    "a payment is not made, and who says so is killed": ON_THE_DESK[1],
     "the next to look up is killed as well": "kill:effect.after_send:2,kill:effect.found.after_commit:1",
     "a worker is stopped in a step": "stop:step.before_body:3",
     "a worker is frozen until another has died": (
@@ -59,6 +63,6 @@ def test_there_is_one_of_every_kind() -> None:
 @pytest.mark.parametrize("seed", CASES.values(), ids=CASES)
 def test_the_errands_are_done_as_if_nothing_had_happened(outcome: Outcome, seed: str) -> None:
     assert [str(finding) for finding in outcome.verdict.findings] == []
-    assert outcome.verdict.word == ("on the desk" if seed == ON_THE_DESK else "recovered")
+    assert outcome.verdict.word == ("on the desk" if seed in ON_THE_DESK else "recovered")
     struck = [strike.fault for strike in outcome.strikes if strike.unfinished]
     assert {*struck} == {*outcome.case.faults}

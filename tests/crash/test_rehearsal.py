@@ -14,6 +14,7 @@ from app.crashtest.rehearsal import RehearsalFailed
 from steps import durable
 from tests.crash.shop import World, shop
 from tests.static.sources import ROOT
+from transactions import Conflict
 
 ORDERS = "select count(*) as n from shop.orders"
 
@@ -102,6 +103,33 @@ def test_an_approval_expires_and_nothing_is_sent(rehearsal: Rehearsal) -> None:
     assert world.shipped == []
     assert stage.rows(ORDERS) == [{"n": 0}]
     assert stage.rows("select state from surefoot.approvals") == [{"state": "expired"}]
+
+
+def test_what_nobody_can_be_asked_waits_until_a_person_says_that_it_happened(rehearsal: Rehearsal) -> None:
+    world = World()
+    stage = rehearsal(shop(world, [["ship_blindly", "order"]]))
+    stage.start("one")
+    stage.crash_at("effect.after_send")
+    with pytest.raises(RehearsalFailed, match="waits for a person to say what became of ship_blindly"):
+        stage.finish()
+    stage.settle("succeeded", by="eve", result="shipped")
+    assert stage.finish().state == "completed"
+    assert (len(world.shipped), world.searched) == (1, [])
+    assert stage.rows(ORDERS) == [{"n": 1}]
+
+
+def test_what_a_person_says_did_not_happen_is_sent_once_its_attempt_is_over(rehearsal: Rehearsal) -> None:
+    world = World()
+    stage = rehearsal(shop(world, [["ship_blindly"]]))
+    stage.start("one")
+    stage.crash_at("effect.before_send")
+    with pytest.raises(Conflict, match="may still arrive there until"):
+        stage.settle("absent", by="eve")
+    assert world.shipped == []
+    stage.later(timedelta(minutes=11))
+    stage.settle("absent", by="eve", tool="ship_blindly")
+    assert stage.finish().state == "completed"
+    assert len(world.shipped) == 1
 
 
 def test_what_a_lying_verifier_doubles_is_seen_to_be_doubled(rehearsal: Rehearsal) -> None:

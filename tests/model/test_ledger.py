@@ -28,10 +28,12 @@ from transactions import (
     Session,
     WorkerId,
     actions,
+    desk,
     outbox,
     receipts,
 )
 from transactions.actions import Ticket
+from transactions.desk import Outcome, Statement
 from transactions.segments import Ending
 from transactions.statements import load
 from transactions.waits import Wait
@@ -53,6 +55,7 @@ class Ledger(RuleBasedStateMachine):
         self.dead: set[WorkerId] = set()
         self.receipts: list[tuple[int, str, bool]] = []
         self.absent: set[int] = set()
+        self.decided: dict[int, tuple[str, int | None]] = {}
         self.answers = 0
 
         async def prepare(session: Session) -> None:
@@ -83,15 +86,17 @@ class Ledger(RuleBasedStateMachine):
         if self.run in ("cancelled", "failed"):
             self._settle("CANCELLED", "discarded")
 
-    @initialize(far=st.integers(0, 3))
+    @initialize(far=st.integers(0, 4))
     def begin(self, far: int) -> None:
         """Not every sequence starts from nothing: the interesting ones are deep."""
         if far > 0:
             self.take(ADA)
         if far > 1:
             self.claim(ADA, 0)
-        if far > 2:
+        if far == 3:
             self.not_sent(ADA, 0)
+        if far > 3:
+            self.doubt(ADA, 0)
 
     # Intents.
 
@@ -163,6 +168,7 @@ class Ledger(RuleBasedStateMachine):
             or (not found and any(kind == "answer" for _, kind, _ in self.receipts))
             or self.state in ("FAILED", "CANCELLED")
             or (not found and attempt in self.absent)
+            or self.decided.get(attempt, ("succeeded", self.answers)) != ("succeeded", self.answers)
         )
         self.receipts.append((attempt, source, against))
         self._settle("SUCCEEDED", "delivered")
@@ -216,6 +222,35 @@ class Ledger(RuleBasedStateMachine):
         if may:
             self._back()
 
+    @precondition(lambda self: self.state in ("IN_FLIGHT", "UNKNOWN") or self.decided)
+    @rule(outcome=st.sampled_from(("succeeded", "absent", "failed")), really=seldom)
+    def decide(self, outcome: Outcome, really: bool) -> None:
+        """A person, who is heard while nobody knows: never twice, and of nothing that somebody drives."""
+        if not really:
+            return
+        driven = self.delivery == "claimed" and self.holder not in self.dead
+        may = self.state == "UNKNOWN" or (self.state == "IN_FLIGHT" and not driven)
+        may = may and (outcome != "absent" or self.attempt < ATTEMPTS_MAX)
+        self.answers += 1
+        result = self.answers if outcome == "succeeded" else None
+        says = Statement(outcome, "eve", reason="looked", result=result)
+        try:
+            self._commit(lambda s: desk.settle(s, self.action_id, says))
+        except Conflict:
+            assert not may
+            return
+        assert may
+        self.decided[self.attempt] = (outcome, result)
+        if outcome == "succeeded":
+            self.receipts.append((self.attempt, "person", False))
+            self._settle("SUCCEEDED", "delivered")
+            self._wake()
+        elif outcome == "failed":
+            self._settle("FAILED", "dead")
+            self._wake()
+        else:
+            self._back()
+
     # The run.
 
     @precondition(lambda self: self.run == "running")
@@ -265,6 +300,8 @@ class Ledger(RuleBasedStateMachine):
         assert (action["state"], action["attempt"]) == (self.state, self.attempt)
         assert (delivery["state"], delivery["attempt"]) == (self.delivery, self.tickets)
         assert (seen["state"], seen["segment"]) == (self.run, self.segment)
+        said = {d["attempt"]: (d["outcome"], d["result"]) for d in seen["decisions"]}
+        assert said == self.decided
         kept = [(r["attempt"], r["source"], r["contradiction"] is not None) for r in seen["receipts"]]
         assert kept == self.receipts
 
@@ -295,4 +332,4 @@ def test_the_model_misses_each_guard(
     for module in (actions, receipts):
         monkeypatch.setattr(module, "_ACTIONS", changed)
     with pytest.raises((AssertionError, DBAPIError)):
-        search(Ledger, database_url, examples=100, phases=[Phase.generate])
+        search(Ledger, database_url, examples=400, phases=[Phase.generate])

@@ -18,10 +18,11 @@ create function audit.log_fact() returns trigger language plpgsql security defin
 declare n jsonb := to_jsonb(new);
 begin
     insert into audit.moves (thing, key, new, attempt, worker_id)
-    values (tg_table_name, n ->> 'action_id', coalesce(n ->> 'source', n ->> 'verdict'), (n ->> 'attempt')::bigint, n ->> 'worker_id');
+    values (tg_table_name, n ->> 'action_id', coalesce(n ->> 'source', n ->> 'verdict', n ->> 'outcome'), (n ->> 'attempt')::bigint, n ->> 'worker_id');
     return null;
 end $$;
 create trigger audit after insert on surefoot.receipts for each row execute function audit.log_fact();
+create trigger audit after insert on surefoot.decisions for each row execute function audit.log_fact();
 create trigger audit after insert on surefoot.verifications for each row execute function audit.log_fact();
 create trigger audit after insert or update on surefoot.runs for each row execute function audit.log('run_id', 'segment');
 create trigger audit after insert or update on surefoot.actions for each row execute function audit.log('action_id', 'attempt');

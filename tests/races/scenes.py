@@ -150,6 +150,25 @@ class Scene:
             )
         return self.wait(execution, position, kind)
 
+    async def unknown(self, *, doubted: bool = True, **changes: Any) -> tuple[Execution, ActionId, Ticket]:
+        """A run that waits for an effect that was sent and not answered; the ticket is of a relay that still holds it.
+
+        changes: of the request, which otherwise is over at once.
+        """
+        execution = await self.running()
+        request = replace(self.request(execution, 0, gated=False, attempt_s=0.0001), **changes)
+        async with self.database.transaction("calls", execution.tenant) as session:
+            await self.prepare(session, execution, request)
+            taken = await outbox.take_effect(session, request.action_id, worker_id=ADA, lease_s=LEASE_S)
+            assert taken is not None
+            ticket = Ticket(request.action_id, taken, ADA, execution)
+            assert await actions.claim(session, ticket, attempt=0) is not None
+            if doubted:
+                await actions.doubt(session, request.action_id, attempt=1, reason="no answer", worker_id=ADA)
+        wait = Wait("verification", request.action_id, request.call_id, 0, None)
+        await self.end(execution, Ending(state=RunState.WAITING, turns=1, usage={}, waits=[wait]))
+        return execution, request.action_id, ticket
+
     def wait(self, execution: Execution, position: int, kind: Kind) -> Wait:
         request = self.request(execution, position, gated=kind == "approval")
         return Wait(kind, request.action_id, request.call_id, position, "go" if kind == "follows" else None)

@@ -19,17 +19,19 @@ from transactions import (
     Tenant,
     actions,
     artifacts,
+    desk,
     messages,
     number_fenced,
     outbox,
     receipts,
     record_steps,
 )
+from transactions.desk import Statement
 from transactions.segments import Ending
 
 B = Tenant("b")
 ROLES = ("surefoot_app", "surefoot_worker")
-APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications")
+APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions")
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 
 Connection = psycopg.Connection[Any]
@@ -49,6 +51,9 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
         sent = await scene.call(session, execution, 0, "verification")
         await actions.judge(session, sent.action_id, attempt=1, verdict="unsure", evidence="?", worker_id=ADA)
         asked = await scene.call(session, execution, 1, "approval")
+        decided = await scene.call(session, execution, 2, "verification")
+        await desk.settle(session, decided.action_id, Statement("failed", "eve", reason="looked"))
+        await receipts.receive(session, decided.action_id, attempt=1, source="answer", result=1, worker_id=ADA)
         step = StepRow(0, "step", "ran", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
         await record_steps(session, execution, [step])
         await messages.append(session, execution, first_seq=0, messages=[{"kind": "request"}])
@@ -135,6 +140,7 @@ def test_no_row_crosses_the_border_of_its_tenant(owner: Connection) -> None:
         "grant delete on surefoot.runs to surefoot_app",
         "grant truncate on surefoot.runs to surefoot_worker",
         "grant update on surefoot.receipts to surefoot_app",
+        "grant update on surefoot.decisions to surefoot_app",
         "grant update (data) on surefoot.events to surefoot_app",
         "grant create on schema surefoot to surefoot_app",
         "alter table surefoot.outbox_keys owner to surefoot_app",

@@ -81,6 +81,12 @@ update surefoot.actions set state = 'PREPARED', reason = :reason, updated_at = c
    and attempt_deadline_at < clock_timestamp()
 returning run_id
 
+-- name: prepare_again_if_decided_absent
+update surefoot.actions set state = 'PREPARED', reason = :reason, updated_at = clock_timestamp()
+ where action_id = :action_id and state in ('IN_FLIGHT', 'UNKNOWN') and attempt = :attempt
+   and attempt < attempts_max and attempt_deadline_at < clock_timestamp()
+returning run_id
+
 -- name: cancel_if_prepared
 update surefoot.actions set state = 'CANCELLED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
  where action_id = any(:action_ids) and state = 'PREPARED'

@@ -65,6 +65,10 @@ update surefoot.outbox_deliveries
  where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
 returning entry_id
 
+-- name: due_now_if_pending
+update surefoot.outbox_deliveries set due_at = clock_timestamp(), detail = :detail
+ where entry_id = :entry_id and consumer = :consumer and state = 'pending' and due_at > clock_timestamp()
+
 -- name: bury_attempt
 update surefoot.outbox_deliveries
    set state = 'dead', lease_until = null, settled_at = clock_timestamp(), detail = :detail

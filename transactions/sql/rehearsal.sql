@@ -4,6 +4,8 @@ select r.run_id, r.state, r.reason, r.output, r.ended_at is not null as ended, r
          where e.run_id = r.run_id and d.state in ('pending', 'claimed')) as deliveries,
        (select count(*) from dbos.workflow_status w where starts_with(w.workflow_uuid, r.run_id || ':')
            and w.status in ('PENDING', 'ENQUEUED', 'DELAYED')) as workflows,
+       (select coalesce(array_agg(u.tool order by u.since), '{}') from surefoot.unknown_actions u
+         where u.run_id = r.run_id and u.waits_for = 'person') as unknown,
        (select coalesce(array_agg(a.tool || ' by ' || a.approver order by a.requested_at), '{}') from surefoot.approvals a
          where a.run_id = r.run_id and a.state = 'pending') as asks,
        (select extract(epoch from min(a.expires_at) - clock_timestamp())::double precision from surefoot.approvals a
