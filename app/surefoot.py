@@ -20,6 +20,7 @@ from transactions import (
     ApprovalId,
     Database,
     DatabaseUnavailable,
+    EntryId,
     InvalidInput,
     RunId,
     RunState,
@@ -28,6 +29,7 @@ from transactions import (
     UnknownAgent,
     approvals,
     artifacts,
+    backlog,
     desk,
     events,
     is_transient,
@@ -35,6 +37,7 @@ from transactions import (
     runs,
 )
 from transactions.approvals import Decision
+from transactions.backlog import Standing
 from transactions.desk import Desk, File, Outcome, Statement
 
 UNAUTHENTICATED = "unauthenticated"
@@ -227,6 +230,38 @@ class Surefoot:
                 result = result if spec is None else spec.accept(result)
             says = Statement(outcome, by, reason, result, evidence)
             return await desk.settle(session, ActionId(action_id), says)
+
+    # The outbox.
+
+    async def deliveries(
+        self, *, standing: Standing | None = None, topic: str | None = None, limit: int = 100
+    ) -> Sequence[Mapping[str, Any]]:
+        """What is not delivered, oldest first: why, since when, and what to do. `standing`: only such ones."""
+        async with self._transaction("read") as session:
+            return await backlog.page(session, standing=standing, topic=topic, limit=limit)
+
+    async def entry(self, entry_id: str) -> Mapping[str, Any]:
+        """An entry of the outbox with its `deliveries`. Raises NotFound."""
+        async with self._transaction("read") as session:
+            return await backlog.entry(session, EntryId(entry_id))
+
+    async def redrive(self, entry_id: str, *, consumer: str | None = None, by: str = UNAUTHENTICATED) -> Sequence[str]:
+        """Have what is dead of an entry delivered again, from now and with fresh attempts. To which consumers.
+
+        Raises NotFound, Conflict (nothing of it is dead, or it is an effect), InvalidInput.
+        """
+        async with self._transaction("outbox.redrive") as session:
+            return await backlog.redrive(session, EntryId(entry_id), consumer=consumer, by=by)
+
+    async def discard(
+        self, entry_id: str, *, reason: str, consumer: str | None = None, by: str = UNAUTHENTICATED
+    ) -> Sequence[str]:
+        """Give a dead delivery up for good, or a pending one that is named: the next of its key goes. Which consumers'.
+
+        Raises NotFound, Conflict, InvalidInput (no reason).
+        """
+        async with self._transaction("outbox.discard") as session:
+            return await backlog.discard(session, EntryId(entry_id), consumer=consumer, reason=reason, by=by)
 
     async def artifact(self, name: str, version: int) -> bytes:
         """The bytes of an artifact version, verified against its hash. Raises NotFound."""

@@ -50,6 +50,7 @@ class Worker:
                 pid=os.getpid(),
                 pid_start=machine.pid_start(os.getpid()) or "unknown",
                 lease_s=self.settings.lease_s,
+                consumers=self.relay.consumers,
             )
             for _, agent in sorted(self.agents.items()):  # in one order everywhere: each locks its row
                 await workers.announce_agent(
@@ -81,7 +82,7 @@ class Worker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await engine.destroy(self.settings.drain_s)
+        await asyncio.gather(engine.destroy(self.settings.drain_s), self.relay.drain(self.settings.drain_s))
         await self.effects.drain(self.settings.drain_s)
         await self.wakeups.stop()
         self.lease.stop()

@@ -41,6 +41,11 @@ class Delivery:
     created_at: datetime
     taken: Mapping[str, JsonValue] | None = None
 
+    @property
+    def tries(self) -> int:
+        """Attempts since it was put, or since a person had it delivered again."""
+        return self.attempt - max(0, self.attempts_max - DELIVERY_ATTEMPTS_MAX)
+
 
 async def put(
     session: AsyncSession,

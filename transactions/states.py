@@ -94,7 +94,7 @@ DELIVERY_TRANSITIONS: Transitions = MappingProxyType(
         _D.PENDING: frozenset({_D.CLAIMED, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
         _D.CLAIMED: frozenset({_D.CLAIMED, _D.PENDING, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
         _D.DELIVERED: frozenset(),
-        _D.DEAD: frozenset(),
+        _D.DEAD: frozenset({_D.PENDING, _D.DISCARDED}),  # a person says so
         _D.DISCARDED: frozenset(),
     }
 )

@@ -26,8 +26,12 @@ async def register(
     pid: int,
     pid_start: str,
     lease_s: float,
+    consumers: Sequence[str] | None = None,
 ) -> None:
-    """Insert the worker's row with its first lease. Before the engine is launched."""
+    """Insert the worker's row with its first lease. Before the engine is launched.
+
+    consumers: to whom its relay delivers; None: it does not say.
+    """
     await execute(
         session,
         _WORKERS["register"],
@@ -38,6 +42,7 @@ async def register(
         pid=pid,
         pid_start=pid_start,
         lease_s=lease_s,
+        consumers=None if consumers is None else list(consumers),
     )
 
 

@@ -78,5 +78,5 @@ async def _database(url: str, settings: Settings) -> list[tuple[bool, str]]:
         ),
         (unknown[0]["n"] == 0, f"actions with unknown outcome: {unknown[0]['n']} (surefoot actions list)"),
         (held[0]["n"] == 0, f"held runs: {held[0]['n']} (surefoot.run_status)"),
-        (dead[0]["n"] == 0, f"dead deliveries: {dead[0]['n']} (surefoot.outbox_backlog)"),
+        (dead[0]["n"] == 0, f"dead deliveries: {dead[0]['n']} (`surefoot outbox list --state dead`)"),
     ]

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from app.web.desk import desk_routes
 from app.web.limits import BodyLimit
+from app.web.outbox import outbox_routes
 from app.web.views import Started
 from transactions import (
     Conflict,
@@ -119,6 +120,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     _run_routes(api, surefoot)
     _approval_routes(api, surefoot)
     desk_routes(api, surefoot)
+    outbox_routes(api, surefoot)
     _health_routes(api, surefoot)
     return api
 

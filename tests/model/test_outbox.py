@@ -2,7 +2,9 @@
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from tests.model.machines import Model, changed, is_missed, search, seldom, workers
 from tests.races.scenes import ADA, BOB, Scene
-from transactions import DEFAULT_TENANT, EntryId, Session, WorkerId, outbox
+from transactions import DEFAULT_TENANT, Conflict, EntryId, Session, WorkerId, backlog, outbox
 from transactions.outbox import Delivery
 
 LEASE_S = 3600.0
@@ -58,7 +60,7 @@ class Outbox(Model):
         free = (kept.state == "pending" and kept.due) or (
             kept.state == "claimed" and (kept.lapsed or kept.worker in self.dead)
         )
-        return free and all(state == "delivered" for state in before)
+        return free and all(state in ("delivered", "discarded") for state in before)
 
     @initialize(far=st.sampled_from((0, 2, 3, 3)))
     def set_out(self, far: int) -> None:
@@ -186,6 +188,42 @@ class Outbox(Model):
         if held and not dies:
             self.kept[self.where(delivery)].lapsed = False
 
+    # What a person does.
+
+    @precondition(lambda self: self.entries)
+    @rule(n=st.integers(0, ENTRIES_MAX - 1), consumer=st.sampled_from((None, *CONSUMERS)), dies=seldom)
+    def redrive(self, n: int, consumer: str | None, dies: bool) -> None:
+        n, to = n % len(self.entries), CONSUMERS if consumer is None else (consumer,)
+        dead = [c for c in to if self.kept[n, c].state == "dead"]
+        self.says(backlog.redrive, n, consumer, dead, dies=dies, by="ada")
+        for name in [] if dies else dead:
+            self.kept[n, name].state, self.kept[n, name].due = "pending", True
+
+    @precondition(lambda self: self.entries)
+    @rule(n=st.integers(0, ENTRIES_MAX - 1), consumer=st.sampled_from((None, *CONSUMERS)), really=seldom, dies=seldom)
+    def discard(self, n: int, consumer: str | None, really: bool, dies: bool) -> None:
+        if not really:
+            return
+        n, which = n % len(self.entries), ("dead",) if consumer is None else ("dead", "pending")
+        free = [c for c in CONSUMERS if consumer in (None, c) and self.kept[n, c].state in which]
+        self.says(backlog.discard, n, consumer, free, dies=dies, by="ada", reason="no")
+        for name in [] if dies else free:
+            self.kept[n, name].state = "discarded"
+
+    def says(
+        self, act: Callable[..., Any], n: int, consumer: str | None, done: list[str], *, dies: bool, **said: str
+    ) -> None:
+        """It is done to these consumers, or refused when there are none."""
+        name = None if consumer is None else f"{consumer}-{self.mark}"
+
+        def body(session: Session) -> Awaitable[list[str]]:
+            return act(session, EntryId(f"{self.mark}/{n}"), consumer=name, **said)
+
+        if done:
+            assert self.commit(body, dies=dies) == sorted(f"{c}-{self.mark}" for c in done)
+        else:
+            assert self.raised(body, Conflict)
+
     # Time and death.
 
     @precondition(lambda self: self.given)
@@ -237,6 +275,24 @@ class Outbox(Model):
         assert found == self.inbox
 
     @invariant()
+    def a_person_is_told_the_same(self) -> None:
+        """What is not delivered or given up, and that it stands behind a dead one if it does."""
+        told = self.rows(
+            "select entry_id, consumer, standing from surefoot.outbox_open where starts_with(entry_id, %s)", self.mark
+        )
+        found = {(int(e.rpartition("/")[2]), c.partition("-")[0]): standing for e, c, standing in told}
+        expected: dict[tuple[int, str], str] = {}
+        heads: dict[tuple[str, str], str] = {}
+        for (n, consumer), kept in sorted(self.kept.items()):
+            if kept.state in ("delivered", "discarded"):
+                continue
+            key = self.entries[n]
+            head = kept.state if key is None else heads.setdefault((consumer, key), kept.state)
+            behind = kept.state == "pending" and head == "dead"
+            expected[n, consumer] = "blocked" if behind else kept.state
+        assert found == expected
+
+    @invariant()
     def entries_of_a_key_are_delivered_in_order(self) -> None:
         """From SQL alone: nobody has ever been given what stands behind an entry that is not delivered."""
         early = self.rows(
@@ -244,7 +300,7 @@ class Outbox(Model):
             " join surefoot.outbox_entries l on (l.tenant, l.topic, l.key) = (h.tenant, h.topic, h.key)"
             "      and l.key_seq > h.key_seq"
             " join surefoot.outbox_deliveries ld on ld.entry_id = l.entry_id and ld.consumer = hd.consumer"
-            " where hd.state <> 'delivered' and ld.attempt > 0 and h.topic = %s",
+            " where hd.state not in ('delivered', 'discarded') and ld.attempt > 0 and h.topic = %s",
             f"topic-{self.mark}",
         )
         assert early == []
@@ -261,9 +317,13 @@ def test_the_outbox_does_what_its_model_says(database_url: str) -> None:
         ("claim_due_with_skip_locked", "d.lease_until < clock_timestamp()", "true"),
         ("claim_due_with_skip_locked", "w.worker_id = d.worker_id and w.state <> 'live'", "false"),
         ("acknowledge_attempt", "and worker_id = :worker_id and attempt = :attempt", ""),
+        ("redrive_if_dead", "and state = 'dead'", ""),
+        ("discard_if_dead_or_pending", "and state in ('dead', 'pending')", ""),
     ],
 )
 def test_the_model_misses_each_guard(
     database_url: str, monkeypatch: pytest.MonkeyPatch, name: str, guard: str, instead: str
 ) -> None:
-    is_missed(Outbox, database_url, monkeypatch, [outbox], "_OUTBOX", changed("outbox", (name, guard, instead)))
+    is_missed(
+        Outbox, database_url, monkeypatch, [outbox, backlog], "_OUTBOX", changed("outbox", (name, guard, instead))
+    )

@@ -1,6 +1,7 @@
 """Two relays at one backlog, with writers, deaths and late answers: one live claimant each, and the order of a key."""
 
 import asyncio
+import contextlib
 import os
 import random
 from collections import defaultdict
@@ -15,10 +16,23 @@ from sqlalchemy import text
 
 import outbox as outbox_arm
 from tests.races.interleave import Pace, in_lanes
+from tests.races.invariants import consistent
 from tests.races.scenes import ADA, BOB, LEASE_S, Scene, register
-from transactions import DEFAULT_TENANT, ActionId, EntryId, Tenant, Wakeups, WorkerId, outbox
+from transactions import (
+    DEFAULT_TENANT,
+    ActionId,
+    Conflict,
+    EntryId,
+    NotFound,
+    Tenant,
+    Wakeups,
+    WorkerId,
+    backlog,
+    outbox,
+)
 from transactions.outbox import Delivery
 from transactions.statements import load
+from transactions.states import DELIVERY_TRANSITIONS, DeliveryState
 
 INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 5
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
@@ -117,6 +131,8 @@ async def _play(scene: Scene, pace: Pace, seed: int) -> None:
     for worker_id in (ADA, BOB):
         relay = Relay(scene, worker_id, random.Random(stage.random.random()), said)
         stage.actor(worker_id, partial(relay.work, stage.random.randint(3, 7)))
+    for name in ("eve", "dan")[: stage.random.randint(0, 2)]:
+        stage.actor(name, partial(_decide, scene, seed, name, random.Random(stage.random.random())))
     meddlers: list[tuple[str, Callable[[], Awaitable[object]]]] = [
         ("ada is declared dead", partial(_admin, scene, _DIES, ADA)),
         ("bob is declared dead", partial(_admin, scene, _DIES, BOB)),
@@ -161,6 +177,19 @@ async def _write(scene: Scene, seed: int, name: str, own: random.Random, *, keep
             )
         if not keep:
             raise TakenBack
+
+
+async def _decide(scene: Scene, seed: int, name: str, own: random.Random) -> None:
+    """A person redrives what is dead, and now and then gives something up."""
+    for _ in range(own.randint(2, 5)):
+        entry_id = EntryId(f"{seed} {own.choice(('before', 'one', 'two'))} {own.randint(0, 2)}")
+        consumer = own.choice((None, *CONSUMERS))
+        with contextlib.suppress(Conflict, NotFound):
+            async with scene.database.transaction("outbox.redrive", own.choice(TENANTS)) as session:
+                if own.random() < 0.8:
+                    await backlog.redrive(session, entry_id, consumer=consumer, by=name)
+                else:
+                    await backlog.discard(session, entry_id, consumer=consumer, reason="no", by=name)
 
 
 async def _admin(scene: Scene, statement: Any, worker_id: WorkerId) -> None:
@@ -211,6 +240,8 @@ def _walk(moves: Sequence[Sequence[Any]], entries: Mapping[str, Any], said: Said
             _is_head(name, entries, state)
             holder[name] = (worker_id, attempt)
             over.discard(name)
+        if old is not None and old != new:
+            assert new in DELIVERY_TRANSITIONS[DeliveryState(old)], f"{name}: {old} -> {new}"
         if new == "delivered":
             delivered[name] = attempt
         state[name] = new
@@ -330,6 +361,33 @@ async def test_a_delivery_whose_claimants_all_die_is_buried(scene: Scene) -> Non
         await _admin(scene, _DIES, worker_id)
     assert mail.taken == 2
     assert await scene.rows("select state, attempt from surefoot.outbox_deliveries") == [("dead", 3)]
+
+
+async def test_what_a_person_does_with_an_entry_is_an_event_of_its_run(scene: Scene) -> None:
+    execution = await scene.running()
+    entry_id = EntryId(f"{execution.run_id}/1/0:tool#mail:0")
+    async with scene.database.transaction("tool.transaction", DEFAULT_TENANT) as session:
+        await outbox.put(
+            session,
+            entry_id=entry_id,
+            tenant=DEFAULT_TENANT,
+            run_id=execution.run_id,
+            action_id=None,
+            topic="mail",
+            payload={},
+            consumers=CONSUMERS,
+        )
+    await scene.rows("update surefoot.outbox_deliveries set state = 'dead', settled_at = now(), detail = 'refused'")
+    async with scene.database.transaction("outbox.redrive", DEFAULT_TENANT) as session:
+        assert await backlog.redrive(session, entry_id, consumer="mail", by="ada") == ["mail"]
+    async with scene.database.transaction("outbox.discard", DEFAULT_TENANT) as session:
+        assert await backlog.discard(session, entry_id, consumer=None, reason="no", by="bob") == ["archive"]
+    seen = await scene.seen(execution.run_id)
+    assert [(event["kind"], event["data"]) for event in seen["events"][-2:]] == [
+        ("delivery.redriven", {"entry": entry_id, "consumers": ["mail"], "by": "ada"}),
+        ("delivery.discarded", {"entry": entry_id, "consumers": ["archive"], "by": "bob", "reason": "no"}),
+    ]
+    consistent(seen)
 
 
 class Died(BaseException):

@@ -87,3 +87,39 @@ returning entry_id
 
 -- name: taken
 select result from surefoot.inbox where consumer = :consumer and entry_id = :entry_id
+
+-- name: deliveries_page
+select d.entry_id, d.consumer, e.topic, e.key, e.run_id, d.state, coalesce(o.standing, d.state) as standing, d.attempt,
+       d.attempts_max, d.due_at, e.created_at as put_at, coalesce(o.since, d.settled_at) as since,
+       coalesce(o.why, d.detail) as why, o.what_to_do
+  from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
+  left join surefoot.outbox_open o using (entry_id, consumer)
+ where case when cast(:state as text) is null then o.entry_id is not null else cast(:state as text) in (d.state, o.standing) end
+   and (cast(:topic as text) is null or e.topic = :topic)
+ order by e.created_at, e.key_seq, d.entry_id, d.consumer limit :limit
+
+-- name: entry
+select entry_id, topic, key, key_seq, run_id, action_id, payload, created_at as put_at
+  from surefoot.outbox_entries where entry_id = :entry_id
+
+-- name: deliveries_of_entry
+select d.consumer, d.state, coalesce(o.standing, d.state) as standing, d.attempt, d.attempts_max, d.due_at, d.worker_id,
+       d.lease_until, d.settled_at, d.detail, d.receipt, coalesce(o.since, d.settled_at) as since,
+       coalesce(o.why, d.detail) as why, o.what_to_do,
+       (select i.taken_at from surefoot.inbox i where i.consumer = d.consumer and i.entry_id = d.entry_id) as taken_at
+  from surefoot.outbox_deliveries d left join surefoot.outbox_open o using (entry_id, consumer)
+ where d.entry_id = :entry_id order by d.consumer
+
+-- name: redrive_if_dead
+update surefoot.outbox_deliveries
+   set state = 'pending', settled_at = null, due_at = clock_timestamp(), attempts_max = attempt + :attempts,
+       detail = left(cast(:told as text) || coalesce('; before: ' || detail, ''), :chars)
+ where entry_id = :entry_id and consumer = any(:consumers) and consumer <> 'effect' and state = 'dead'
+returning consumer
+
+-- name: discard_if_dead_or_pending
+update surefoot.outbox_deliveries
+   set state = 'discarded', settled_at = clock_timestamp(),
+       detail = left(cast(:told as text) || coalesce('; before: ' || detail, ''), :chars)
+ where entry_id = :entry_id and consumer = any(:consumers) and consumer <> 'effect' and state in ('dead', 'pending')
+returning consumer
