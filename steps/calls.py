@@ -192,17 +192,20 @@ class Call:
 
     # A transaction: the caller's rows, the ledger, the receipt, the outbox and the event are one commit.
 
-    async def transaction(self, tries: int = TRANSACTION_TRIES) -> Done:
+    async def transaction(self) -> Done:
+        done = await self._in_time(TRANSACTION_TRIES)
+        self.seat.bench.wakeups.poke("outbox")
+        return done
+
+    async def _in_time(self, tries: int) -> Done:
         """One that took too long is done again, for it may have been the machine; after that it is the tool."""
         try:
-            done = await self._commit("tool.transaction", self._transact)
+            return await self._commit("tool.transaction", self._transact)
         except TransactionTooLong as error:
             if tries == 1:
                 return Done({"raised": f"{self.spec.name}: {error}"})
             _log.warning("%s: %s", self.request.action_id, error)
-            return await self.transaction(tries - 1)
-        self.seat.bench.wakeups.poke("outbox")
-        return done
+            return await self._in_time(tries - 1)
 
     async def _transact(self, session: Session) -> Done:
         row = await actions.prepare(session, self.seat.execution, self.request)
