@@ -25,7 +25,7 @@ SEQUENCE_MAX = 10
 LOOPS = ("lease.", "relay.claim", "watchdog.", "worker.", "query.")
 LOOP_PASSAGES_MAX = 3
 _OTHERS_IN_SEQUENCE = 0.2
-_CASES_A_RESTART = 20
+_CASES_A_RESTART = 40
 _MOMENTS = ("before_commit", "after_commit")
 
 
@@ -66,7 +66,7 @@ def plan(catalogue: Catalogue, *, kind: Plan, cases: int, seed: int, kinds: Sequ
     """Which cases to play, drawn with the seed.
 
     mixed: `cases` of them: three parts in five are single faults as long as there are any, of every kind in turn (but
-    for restarts of the database, which are played alone: one in twenty); the others are pairs, sequences, random
+    for restarts of the database, which are played alone: one in forty); the others are pairs, sequences, random
     moments, connections. exhaustive: every single fault, however many there are. moments: kills at random moments.
     """
     draw = random.Random(seed)  # noqa: S311  to be drawn again, not to be secret
