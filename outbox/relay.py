@@ -35,10 +35,14 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """Not now: tried again after a pause that doubles, or never when `final`."""
+    """Not now: tried again after a pause that doubles, or never when `final`.
+
+    again_s: seconds that the other side asked to be left alone (`Retry-After`); the pause is not shorter.
+    """
 
     detail: str
     final: bool = False
+    again_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +279,9 @@ class Relay:
             if outcome.final or delivery.attempt >= delivery.attempts_max:
                 return await outbox.bury(session, delivery, detail=outcome.detail)
             pause_s = min(0.5 * 2.0 ** min(delivery.tries, 20), self._settings.backoff_s_max)
-            return await outbox.back_off(session, delivery, pause_s=pause_s, detail=outcome.detail)
+            return await outbox.back_off(
+                session, delivery, pause_s=max(pause_s, outcome.again_s), detail=outcome.detail
+            )
 
 
 async def _stop(tasks: Collection[asyncio.Task[Any]]) -> None:
