@@ -231,6 +231,14 @@ class Surefoot:
             says = Statement(outcome, by, reason, result, evidence)
             return await desk.settle(session, ActionId(action_id), says)
 
+    async def ask_again(self, action_id: str, *, by: str) -> RunId:
+        """Have the other side asked again what became of an effect, now and for a while on the schedule.
+
+        Raises NotFound, Conflict (it is not UNKNOWN, or has no verifier), InvalidInput.
+        """
+        async with self._transaction("action.ask_again") as session:
+            return await desk.ask_again(session, ActionId(action_id), by=by)
+
     # The outbox.
 
     async def deliveries(

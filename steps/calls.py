@@ -13,7 +13,8 @@ from pydantic_core import PydanticSerializationError
 
 from steps import gate
 from steps.bench import Bench
-from steps.effects import Effects, lease_s
+from steps.drive import lease_s
+from steps.effects import Effects
 from steps.journal import Done, Journal
 from steps.outcomes import call_body
 from steps.tools import Spec
@@ -22,6 +23,7 @@ from transactions import (
     ApprovalState,
     Event,
     Execution,
+    FailureClass,
     Fenced,
     Run,
     Session,
@@ -331,4 +333,4 @@ def _settled(row: Mapping[str, Any], *, mine: bool = False) -> Done | None:
     how = "verified" if row["receipt_source"] == "verification" else "ran" if mine else "reused"
     if state is ActionState.SUCCEEDED:
         return Done({"value": row["result"]}, how)
-    return Done({"failed": row["reason"]}, how)
+    return Done({"retry" if row["failure"] == FailureClass.INVALID_INPUT else "failed": row["reason"]}, how)

@@ -15,7 +15,30 @@ R = TypeVar("R")
 
 Kind = Literal["read", "transaction", "effect"]
 ATTEMPT_S = 30.0
-ATTEMPTS_MAX = 5
+ATTEMPTS_MAX = 10
+ELAPSED_S_MAX = 24 * 3600.0
+VERIFICATIONS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class EffectLimits:
+    """What bounds an effect.
+
+    attempt_s: seconds after which an attempt is over. attempts_max: sends, but for those that met a rate limit.
+    elapsed_s_max: seconds from the first attempt after which what is only passing is not tried again.
+    verifications_max: verdicts on one attempt; after that a person is asked.
+    """
+
+    attempt_s: float = ATTEMPT_S
+    attempts_max: int = ATTEMPTS_MAX
+    elapsed_s_max: float = ELAPSED_S_MAX
+    verifications_max: int = VERIFICATIONS_MAX
+
+    def __post_init__(self) -> None:
+        if self.attempt_s <= 0 or self.elapsed_s_max <= 0 or min(self.attempts_max, self.verifications_max) < 1:
+            raise ValueError(
+                "attempt_s and elapsed_s_max must be above 0, attempts_max and verifications_max at least 1."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +81,19 @@ class Unsure:
 
 
 class NotSent(Exception):
-    """Raise from an effect when nothing left this process: it is sent again."""
+    """Raise from an effect when nothing came of it there: it is sent again, not before `retry_after_s` seconds."""
+
+    def __init__(self, *words: object, retry_after_s: float | None = None) -> None:
+        super().__init__(*words)
+        self.retry_after_s = retry_after_s
 
 
 class Refused(Exception):
     """Raise from an effect when the other side said no for good: the model is told, and it is not sent again."""
+
+
+class KeyConflict(Exception):
+    """Raise from an effect when the other side has `action.id` with another request: a person has to look."""
 
 
 @dataclass(frozen=True)  # no slots, as `Found`

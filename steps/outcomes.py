@@ -1,83 +1,82 @@
-"""What one attempt came to. A timeout after sending is unknown, never failed; a refused connection is never unknown."""
+"""What one attempt came to, as `transactions.failures` tells errors apart. A timeout after sending is no failure."""
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-import httpx
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from steps.kinds import NotSent, Refused
-from transactions import storable_reason
+from steps.kinds import KeyConflict, NotSent, Refused
+from transactions import Failure, FailureClass, failures
+from transactions.failures import Classify
 
 T = TypeVar("T")
-_NOTHING_SENT = (
-    NotSent,
-    ConnectionRefusedError,
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.UnsupportedProtocol,
-)
-_MAY_HAVE_HAPPENED = frozenset({408, 409, 425})
-_TOO_MANY = 429
-_PASSING = frozenset({408, 425, _TOO_MANY, 500, 502, 503, 504})
 _READ_PAUSES_S = (0.2, 1.0, 4.0)
+_READ_PAUSE_S_MAX = 30.0
+_READ_AGAIN = frozenset({FailureClass.TRANSIENT, FailureClass.RATE_LIMITED, FailureClass.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """`answered` carries the result as JSON; the others a reason in words."""
+class Answered:
+    """The other side's answer, as JSON."""
 
-    kind: Literal["answered", "not_sent", "refused", "unknown"]
-    result: JsonValue = None
-    reason: str = ""
+    result: JsonValue
 
 
-async def attempt(call: Callable[[], Awaitable[JsonValue]], *, timeout_s: float) -> Outcome:
-    """Make one attempt and say what it came to."""
+async def attempt(
+    call: Callable[[], Awaitable[JsonValue]],
+    *,
+    timeout_s: float,
+    keyed: bool = False,
+    classify: Classify | None = None,
+) -> Answered | Failure:
+    """Make one attempt and say what it came to. keyed: it carries an idempotency key."""
+    deadline = asyncio.timeout(timeout_s)
     try:
-        async with asyncio.timeout(timeout_s):
-            return Outcome("answered", await call())
-    except _NOTHING_SENT as error:
-        return Outcome("not_sent", reason=_words(error))
-    except (Refused, ModelRetry, ToolFailed) as error:
-        return Outcome("refused", reason=_words(error))
-    except httpx.HTTPStatusError as error:
-        status = error.response.status_code
-        if status == _TOO_MANY:
-            return Outcome("not_sent", reason=_words(error))
-        if 400 <= status < 500 and status not in _MAY_HAVE_HAPPENED:
-            return Outcome("refused", reason=_words(error))
-        return Outcome("unknown", reason=_words(error))
-    except TimeoutError:
-        return Outcome("unknown", reason=f"no answer within {timeout_s:.1f} s")
+        async with deadline:
+            return Answered(await call())
     except Exception as error:
-        return Outcome("unknown", reason=_words(error))
+        if deadline.expired():
+            return Failure(FailureClass.UNKNOWN, f"no answer within {timeout_s:.1f} s")
+        return _said(error) or failures.of(error, keyed=keyed, classify=classify)
 
 
-async def read_freely(call: Callable[[], Awaitable[T]]) -> T:
+def _said(error: Exception) -> Failure | None:
+    """The class that an effect's own body says it is."""
+    match error:
+        case NotSent():
+            kind = FailureClass.TRANSIENT if error.retry_after_s is None else FailureClass.RATE_LIMITED
+            return Failure(kind, failures.words(error), error.retry_after_s)
+        case ModelRetry():
+            return Failure(FailureClass.INVALID_INPUT, error.message)
+        case Refused() | ToolFailed():
+            return Failure(FailureClass.REJECTED, failures.words(error))
+        case KeyConflict():
+            return Failure(FailureClass.CONFLICT, failures.words(error))
+        case _:
+            return None
+
+
+async def read_freely(call: Callable[[], Awaitable[T]], *, classify: Classify | None = None) -> T:
     """Read what may be read as often as one likes: once more after each pause, while it is the way there that fails.
 
-    Raises what the last try raised.
+    Raises what the last try raised, and at once what is no matter of time or asks for a longer pause than 30 s.
     """
     for pause_s in _READ_PAUSES_S:
         try:
             return await call()
-        except (ConnectionError, TimeoutError, httpx.TransportError):
-            pass
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code not in _PASSING:
+        except Exception as error:
+            failure = failures.known(error, classify=classify)
+            if failure is None or failure.kind not in _READ_AGAIN:
+                raise
+            pause_s = max(pause_s, failure.retry_after_s or 0.0)
+            if pause_s > _READ_PAUSE_S_MAX:
                 raise
         await asyncio.sleep(pause_s)
     return await call()
-
-
-def _words(error: BaseException) -> str:
-    return storable_reason(f"{type(error).__name__}: {error}".rstrip(": "))
 
 
 async def call_body(body: Callable[..., Any], first: object, arguments: dict[str, Any]) -> Any:

@@ -8,9 +8,22 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import FunctionToolset, RunContext
 
-from steps.kinds import ATTEMPT_S, ATTEMPTS_MAX, Absent, Action, Approval, Found, Kind, Unsure
+from steps.kinds import (
+    ATTEMPT_S,
+    ATTEMPTS_MAX,
+    ELAPSED_S_MAX,
+    VERIFICATIONS_MAX,
+    Absent,
+    Action,
+    Approval,
+    EffectLimits,
+    Found,
+    Kind,
+    Unsure,
+)
 from transactions import InvalidInput, Tx, canonical_json
 from transactions.actions import Safety
+from transactions.failures import Classify
 
 D = TypeVar("D")
 P = ParamSpec("P")
@@ -38,8 +51,8 @@ class Spec:
     body: Callable[..., Any]
     verify: Callable[..., Awaitable[Any]] | None
     approval: Approval[Any, ...] | None
-    attempt_s: float
-    attempts_max: int
+    limits: EffectLimits
+    classify: Classify | None
     result: TypeAdapter[Any]
     parse: Callable[[Mapping[str, Any]], dict[str, Any]]
 
@@ -63,10 +76,14 @@ class Spec:
 
 
 class Tools(FunctionToolset[D], Generic[D]):
-    """A pydantic-ai toolset whose tools say what they do to the world. `id` names it in errors."""
+    """A pydantic-ai toolset whose tools say what they do to the world. `id` names it in errors.
 
-    def __init__(self, id: str) -> None:
+    classify: says of an error that a tool raised which `FailureClass` it is, or None: as `transactions.failures` says.
+    """
+
+    def __init__(self, id: str, *, classify: Classify | None = None) -> None:
         super().__init__(id=id)
+        self._classify = classify
         self.specs: dict[str, Spec] = {}
 
     def read(self, body: Read[D, P, R]) -> Read[D, P, R]:
@@ -98,6 +115,8 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Approval[D, P] | None = None,
         attempt_s: float = ATTEMPT_S,
         attempts_max: int = ATTEMPTS_MAX,
+        elapsed_s_max: float = ELAPSED_S_MAX,
+        verifications_max: int = VERIFICATIONS_MAX,
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
     @overload
     def effect(
@@ -108,6 +127,7 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Approval[D, P] | None = None,
         attempt_s: float = ATTEMPT_S,
         attempts_max: int = ATTEMPTS_MAX,
+        elapsed_s_max: float = ELAPSED_S_MAX,
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
     def effect(
         self,
@@ -118,15 +138,22 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Any = None,
         attempt_s: float = ATTEMPT_S,
         attempts_max: int = ATTEMPTS_MAX,
+        elapsed_s_max: float = ELAPSED_S_MAX,
+        verifications_max: int = VERIFICATIONS_MAX,
     ) -> Callable[..., Any]:
         """Touches the outside, once. Say how a second send is made harmless:
 
         `verify=`: it is looked up before it is sent again. `idempotent=True`: the other side honours `action.id` as
         key. `at_most_once=True`: neither is possible, so an unknown outcome waits for a person.
-        `attempt_s`: seconds after which an attempt is over; nothing of it may reach the other side later.
+        `attempt_s`: seconds after which an attempt is over; nothing of it may reach the other side later. The other
+        limits are those of `EffectLimits`.
         """
 
         def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+            try:
+                limits = EffectLimits(attempt_s, attempts_max, elapsed_s_max, verifications_max)
+            except ValueError as error:
+                raise ToolError(f"effect {_name(body)}: {error}") from error
             if verify is None and not idempotent and not at_most_once:
                 raise ToolError(
                     f"effect {_name(body)}: say how a second send is made harmless: verify=LOOKUP, idempotent=True "
@@ -140,8 +167,7 @@ class Tools(FunctionToolset[D], Generic[D]):
                 first=Action,
                 verify=verify,
                 approval=approval,
-                attempt_s=attempt_s,
-                attempts_max=attempts_max,
+                limits=limits,
             )
             return body
 
@@ -156,12 +182,9 @@ class Tools(FunctionToolset[D], Generic[D]):
         first: type,
         verify: Callable[..., Any] | None = None,
         approval: Approval[Any, ...] | None = None,
-        attempt_s: float = ATTEMPT_S,
-        attempts_max: int = ATTEMPTS_MAX,
+        limits: EffectLimits | None = None,
     ) -> None:
         name = _name(body)
-        if attempt_s <= 0 or attempts_max < 1:
-            raise ToolError(f"{kind} {name}: attempt_s must be above 0 and attempts_max at least 1.")
         hints = get_type_hints(body, include_extras=True)
         _check_first(body, hints, kind=kind, first=first)
         if verify is not None:
@@ -180,8 +203,8 @@ class Tools(FunctionToolset[D], Generic[D]):
             body=body,
             verify=verify,
             approval=approval,
-            attempt_s=attempt_s,
-            attempts_max=attempts_max,
+            limits=limits or EffectLimits(),
+            classify=self._classify,
             result=TypeAdapter(hints.get("return", Any)),
             parse=lambda arguments: cast(
                 "dict[str, Any]", tool.function_schema.validator.validate_python(dict(arguments))

@@ -76,8 +76,10 @@ class DurableToolset(WrapperToolset[D]):
             safety=spec.safety,
             arguments=cast(JsonValue, call.args_as_dict()),
             gated=spec.approval is not None,
-            attempts_max=spec.attempts_max,
-            attempt_s=spec.attempt_s,
+            attempts_max=spec.limits.attempts_max,
+            attempt_s=spec.limits.attempt_s,
+            elapsed_s_max=spec.limits.elapsed_s_max,
+            verifications_max=spec.limits.verifications_max,
         )
 
     def _body(
@@ -90,7 +92,7 @@ class DurableToolset(WrapperToolset[D]):
     ) -> Callable[[], Awaitable[Done]]:
         call = Call(self.seat, spec, request, arguments, ctx.deps)
         if spec.kind == "read":
-            return lambda: call.as_value(lambda: read_freely(read))
+            return lambda: call.as_value(lambda: read_freely(read, classify=spec.classify))
         if self.seat.turns.deferred:
             return lambda: call.safely(call.stand_behind)
         if self.seat.turns.failed is not None:

@@ -17,6 +17,7 @@ from transactions.errors import (
 )
 from transactions.events import Event, Execution, number_fenced
 from transactions.failpoints import failpoint
+from transactions.failures import Failure, FailureClass
 from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
 from transactions.states import ActionState, ApprovalState, DeliveryState, RunState
 from transactions.steps import StepRow
@@ -38,6 +39,8 @@ __all__ = [
     "EntryId",
     "Event",
     "Execution",
+    "Failure",
+    "FailureClass",
     "Fenced",
     "Forbidden",
     "InvalidInput",

@@ -18,6 +18,7 @@ from transactions.canonical import canonical_json, request_hash, storable_json, 
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import RequestChanged
 from transactions.events import Event, Execution, number, number_fenced, number_open
+from transactions.failures import FailureClass
 from transactions.ids import ActionId, RunId, WorkerId
 from transactions.statements import load
 from transactions.states import ActionState, RunState
@@ -47,6 +48,8 @@ class Request:
     gated: bool
     attempts_max: int
     attempt_s: float
+    elapsed_s_max: float = 24 * 3600.0
+    verifications_max: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ async def prepare(session: AsyncSession, execution: Execution, request: Request)
         gated=request.gated,
         attempts_max=request.attempts_max,
         attempt_s=request.attempt_s,
+        elapsed_s_max=request.elapsed_s_max,
+        verifications_max=request.verifications_max,
     )
     row = await fetch_one(session, _ACTIONS["lock"], action_id=request.action_id)
     assert row is not None
@@ -97,7 +102,11 @@ async def prepare(session: AsyncSession, execution: Execution, request: Request)
 
 
 async def get(session: AsyncSession, action_id: ActionId) -> Mapping[str, Any]:
-    """The action's row, `deadline_left_s` by the database's clock, and the source of its first receipt."""
+    """The action's row and what its attempts came to so far.
+
+    By the database's clock `deadline_left_s` of the last attempt and `since_first_s`, since the first one was claimed;
+    `unknown_attempts`; `asked`, the verdicts on the last attempt; `receipt_source` of its first receipt.
+    """
     row = await fetch_one(session, _ACTIONS["get"], action_id=action_id)
     assert row is not None, f"action {action_id} is in the ledger"
     return row
@@ -156,48 +165,105 @@ async def wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> Non
     await waits.wake(session, run_id)
 
 
-async def refuse(session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId) -> bool:
+async def refuse(
+    session: AsyncSession,
+    action_id: ActionId,
+    *,
+    attempt: int,
+    reason: str,
+    worker_id: WorkerId,
+    failure: FailureClass | None = None,
+) -> bool:
     """The other side refused, or a limit was reached: FAILED with the reason, and the run goes on."""
-    row = await fetch_one(session, _ACTIONS["fail_if_attempt"], action_id=action_id, attempt=attempt, reason=reason)
+    row = await fetch_one(
+        session, _ACTIONS["fail_if_attempt"], action_id=action_id, attempt=attempt, reason=reason, failure=failure
+    )
     if row is None:
         return False
     await finish_attempt(session, action_id, attempt, "refused", reason)
     await outbox.close_effect(session, [action_id], state="dead", detail=reason)
-    await number(
-        session, row["run_id"], Event("action.failed", {"action": action_id, "reason": reason}), worker_id=worker_id
-    )
+    data: dict[str, JsonValue] = {"action": action_id, "reason": reason, "failure": failure}
+    await number(session, row["run_id"], Event("action.failed", data), worker_id=worker_id)
     await wake(session, row["run_id"], action_id)
     return True
 
 
-async def doubt(session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId) -> bool:
+async def doubt(
+    session: AsyncSession,
+    action_id: ActionId,
+    *,
+    attempt: int,
+    reason: str,
+    worker_id: WorkerId,
+    failure: FailureClass = FailureClass.UNKNOWN,
+) -> bool:
     """Something was sent and nobody knows the outcome: UNKNOWN, until it is verified."""
     row = await fetch_one(
-        session, _ACTIONS["unknown_if_in_flight_attempt"], action_id=action_id, attempt=attempt, reason=reason
+        session,
+        _ACTIONS["unknown_if_in_flight_attempt"],
+        action_id=action_id,
+        attempt=attempt,
+        reason=reason,
+        failure=failure,
     )
     if row is None:
         return False
     await finish_attempt(session, action_id, attempt, "unknown", reason)
-    await number(
-        session, row["run_id"], Event("action.unknown", {"action": action_id, "reason": reason}), worker_id=worker_id
+    data: dict[str, JsonValue] = {"action": action_id, "reason": reason, "failure": failure}
+    await number(session, row["run_id"], Event("action.unknown", data), worker_id=worker_id)
+    return True
+
+
+async def leave_to_a_person(
+    session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId
+) -> bool:
+    """UNKNOWN, and nobody is asked any more but a person: off the schedule, on the desk. False: not this attempt."""
+    row = await fetch_one(
+        session, _ACTIONS["unknown_for_a_person"], action_id=action_id, attempt=attempt, reason=reason
     )
+    if row is None:
+        return False
+    await finish_attempt(session, action_id, attempt, "unknown", reason)
+    await outbox.park_effect(session, action_id, detail=reason)
+    event = Event("action.on_the_desk", {"action": action_id, "reason": reason})
+    await number(session, row["run_id"], event, worker_id=worker_id)
     return True
 
 
 async def not_sent(
-    session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId
+    session: AsyncSession,
+    action_id: ActionId,
+    *,
+    attempt: int,
+    reason: str,
+    worker_id: WorkerId,
+    failure: FailureClass = FailureClass.TRANSIENT,
 ) -> bool:
-    """Nothing left this process: back to PREPARED, to be sent again."""
+    """Nothing came of the attempt there: back to PREPARED, to be sent again. A rate limit uses up no attempt."""
     row = await fetch_one(
-        session, _ACTIONS["prepare_again_if_not_sent"], action_id=action_id, attempt=attempt, reason=reason
+        session,
+        _ACTIONS["prepare_again_if_not_sent"],
+        action_id=action_id,
+        attempt=attempt,
+        reason=reason,
+        failure=failure,
+        more=0 if failure is FailureClass.TRANSIENT else 1,
     )
     if row is None:
         return False
     await finish_attempt(session, action_id, attempt, "not_sent", reason)
-    await number(
-        session, row["run_id"], Event("action.not_sent", {"action": action_id, "reason": reason}), worker_id=worker_id
-    )
+    data: dict[str, JsonValue] = {"action": action_id, "reason": reason, "failure": failure}
+    await number(session, row["run_id"], Event("action.not_sent", data), worker_id=worker_id)
     await cancel_if_run_is_over(session, row["run_id"], action_id)
+    return True
+
+
+async def stop(session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId) -> bool:
+    """The other side does not let us: PREPARED, and on the desk until a person has put that right."""
+    failure = FailureClass.PERMISSION
+    if not await not_sent(session, action_id, attempt=attempt, reason=reason, failure=failure, worker_id=worker_id):
+        return False
+    await outbox.close_effect(session, [action_id], state="dead", detail=reason)
     return True
 
 

@@ -24,6 +24,8 @@ _ACTIONS = load("actions")
 _DECISIONS = load("decisions")
 RESULT_BYTES_MAX = 512 * 1024
 EVIDENCE_BYTES_MAX = 64 * 1024
+# Verdicts to get from now on when a person wants the other side asked again.
+VERIFICATIONS_MORE = 5
 
 Outcome = Literal["succeeded", "absent", "failed"]
 Row = Mapping[str, Any]
@@ -141,6 +143,21 @@ async def settle(session: AsyncSession, action_id: ActionId, says: Statement) ->
     return RunId(row["run_id"])
 
 
+async def ask_again(session: AsyncSession, action_id: ActionId, *, by: str) -> RunId:
+    """Have the other side asked once more, now, and on the schedule for a while. Raises NotFound, Conflict."""
+    check_words(by, None)
+    locked = await action(session, action_id)
+    row = await fetch_one(session, _ACTIONS["ask_more_if_unknown"], action_id=action_id, more=VERIFICATIONS_MORE)
+    if row is None:
+        raise Conflict(
+            f"Action {action_id} is {locked['state']} ({locked['safety']}): only an UNKNOWN one that has a verifier "
+            "can be asked about. Look there yourself and say what happened: `surefoot actions settle`."
+        )
+    await outbox.due_now(session, action_id, detail=f"{by} wants it asked again")
+    await number(session, RunId(row["run_id"]), Event("action.asked_again", {"action": action_id, "by": by}))
+    return RunId(row["run_id"])
+
+
 async def _record(session: AsyncSession, action_id: ActionId, says: Statement) -> None:
     await execute(
         session,
@@ -177,7 +194,7 @@ async def _fail(session: AsyncSession, row: Row, says: Statement) -> None:
     why = f"{says.by} says that it failed: {says.reason}"
     action_id, run_id = ActionId(row["action_id"]), RunId(row["run_id"])
     moved = await fetch_one(
-        session, _ACTIONS["fail_if_attempt"], action_id=action_id, attempt=row["attempt"], reason=why
+        session, _ACTIONS["fail_if_attempt"], action_id=action_id, attempt=row["attempt"], reason=why, failure=None
     )
     assert moved is not None, "the view said so under the action's lock"
     await outbox.close_effect(session, [action_id], state="dead", detail=why)

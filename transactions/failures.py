@@ -66,6 +66,8 @@ _BY_NAME: Mapping[str, FailureClass] = {
     "ConnectTimeout": FailureClass.TRANSIENT,
     "PoolTimeout": FailureClass.TRANSIENT,
     "UnsupportedProtocol": FailureClass.REJECTED,
+    "LocalProtocolError": FailureClass.REJECTED,
+    "InvalidURL": FailureClass.REJECTED,
     "NewConnectionError": FailureClass.TRANSIENT,
     "NameResolutionError": FailureClass.TRANSIENT,
     "ConnectTimeoutError": FailureClass.TRANSIENT,
@@ -77,7 +79,18 @@ _BY_NAME: Mapping[str, FailureClass] = {
     "SMTPNotSupported": FailureClass.PERMISSION,
     "SMTPNotSupportedError": FailureClass.PERMISSION,
     "NoCredentialsError": FailureClass.PERMISSION,
+    # A connection that ended midway.
+    "ReadError": FailureClass.UNKNOWN,
+    "WriteError": FailureClass.UNKNOWN,
+    "CloseError": FailureClass.UNKNOWN,
+    "RemoteProtocolError": FailureClass.UNKNOWN,
+    "ProtocolError": FailureClass.UNKNOWN,
+    "IncompleteRead": FailureClass.UNKNOWN,
+    "ServerDisconnectedError": FailureClass.UNKNOWN,
+    "ClientPayloadError": FailureClass.UNKNOWN,
+    "SMTPServerDisconnected": FailureClass.UNKNOWN,
 }
+_PSYCOPG_NOT_CONNECTED = ("connection failed", "connection timeout")
 _BY_SQLSTATE: Mapping[str, FailureClass] = {
     "08001": FailureClass.TRANSIENT,
     "08004": FailureClass.TRANSIENT,
@@ -93,16 +106,25 @@ _BY_SQLSTATE: Mapping[str, FailureClass] = {
 }
 
 
-def of(error: Exception, *, keyed: bool = False) -> Failure:
-    """The class of an error by its shape; what is not known is `unknown`. The outermost error that is known counts.
+def of(error: Exception, *, keyed: bool = False, classify: Classify | None = None) -> Failure:
+    """The class of an error; what nobody knows is `unknown`.
 
     keyed: the attempt carried an idempotency key, so a 400, 409 or 422 that speaks of idempotency is about the key.
+    classify: asked first.
     """
+    return known(error, keyed=keyed, classify=classify) or Failure(FailureClass.UNKNOWN, words(error))
+
+
+def known(error: Exception, *, keyed: bool = False, classify: Classify | None = None) -> Failure | None:
+    """As `of`, by the shape of the outermost error that is known. None: it is none of a connection or a service."""
+    said = None if classify is None else classify(error)
+    if said is not None:
+        return said if isinstance(said, Failure) else Failure(said, words(error))
     for link in _chain(error):
-        if (known := _known(link, keyed=keyed)) is not None:
-            kind, retry_after_s = known
-            return Failure(kind, words(error), retry_after_s)
-    return Failure(FailureClass.UNKNOWN, words(error))
+        if (shape := _shape(link, keyed=keyed)) is not None:
+            kind, again_s = shape
+            return Failure(kind, words(error), again_s)
+    return None
 
 
 def http(status: int, headers: Mapping[str, str], body: str = "", *, keyed: bool = False) -> FailureClass:
@@ -131,7 +153,11 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime | None = None) ->
 
 def words(error: BaseException) -> str:
     """An error's name and words, as they can be stored."""
-    return storable_reason(f"{type(error).__name__}: {error}".rstrip(": "))
+    try:
+        said = str(error)
+    except Exception:  # it is somebody's own
+        said = "(it has no words)"
+    return storable_reason(f"{type(error).__name__}: {said}".rstrip(": "))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -145,7 +171,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
 
 
-def _known(error: BaseException, *, keyed: bool) -> tuple[FailureClass, float | None] | None:
+def _shape(error: BaseException, *, keyed: bool) -> tuple[FailureClass, float | None] | None:
     if isinstance(error, ConnectionRefusedError | socket.gaierror):
         return FailureClass.TRANSIENT, None
     if isinstance(error, PermissionError):
@@ -159,7 +185,9 @@ def _known(error: BaseException, *, keyed: bool) -> tuple[FailureClass, float | 
         return kind, None
     if (kind := _smtp(error)) is not None:
         return kind, None
-    if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+    if type(error).__module__.startswith("psycopg") and str(error).startswith(_PSYCOPG_NOT_CONNECTED):
+        return FailureClass.TRANSIENT, None
+    if isinstance(error, ConnectionError | TimeoutError) or "Timeout" in type(error).__name__:
         return FailureClass.UNKNOWN, None
     return None
 

@@ -168,10 +168,15 @@ async def give_back_effect(
     )
 
 
+async def park_effect(session: AsyncSession, action_id: ActionId, *, detail: str) -> None:
+    """Off the schedule, whoever held it: only a person brings it back (`due_now`)."""
+    await execute(session, _OUTBOX["park_if_open"], entry_id=action_id, consumer=EFFECT, detail=storable_reason(detail))
+
+
 async def due_now(session: AsyncSession, action_id: ActionId, *, detail: str) -> None:
-    """An effect that rests on the schedule is due at once. One that somebody drives they send themselves."""
+    """An effect that rests is due at once. One that somebody drives they send themselves."""
     await execute(
-        session, _OUTBOX["due_now_if_pending"], entry_id=action_id, consumer=EFFECT, detail=storable_reason(detail)
+        session, _OUTBOX["due_now_if_resting"], entry_id=action_id, consumer=EFFECT, detail=storable_reason(detail)
     )
 
 

@@ -69,7 +69,7 @@ RUN_TRANSITIONS: Transitions = MappingProxyType(
 
 ACTION_TRANSITIONS: Transitions = MappingProxyType(
     {
-        _A.PREPARED: frozenset({_A.IN_FLIGHT, _A.SUCCEEDED, _A.FAILED, _A.CANCELLED}),
+        _A.PREPARED: frozenset({_A.IN_FLIGHT, _A.SUCCEEDED, _A.FAILED, _A.UNKNOWN, _A.CANCELLED}),
         _A.IN_FLIGHT: frozenset({_A.SUCCEEDED, _A.FAILED, _A.UNKNOWN, _A.PREPARED}),
         _A.UNKNOWN: frozenset({_A.SUCCEEDED, _A.FAILED, _A.PREPARED}),
         _A.SUCCEEDED: frozenset(),
@@ -90,9 +90,9 @@ APPROVAL_TRANSITIONS: Transitions = MappingProxyType(
 
 DELIVERY_TRANSITIONS: Transitions = MappingProxyType(
     {
-        _D.PARKED: frozenset({_D.CLAIMED, _D.DISCARDED}),
-        _D.PENDING: frozenset({_D.CLAIMED, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
-        _D.CLAIMED: frozenset({_D.CLAIMED, _D.PENDING, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
+        _D.PARKED: frozenset({_D.PENDING, _D.CLAIMED, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
+        _D.PENDING: frozenset({_D.PARKED, _D.CLAIMED, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
+        _D.CLAIMED: frozenset({_D.PARKED, _D.CLAIMED, _D.PENDING, _D.DELIVERED, _D.DEAD, _D.DISCARDED}),
         _D.DELIVERED: frozenset(),
         _D.DEAD: frozenset({_D.PENDING, _D.DISCARDED}),  # a person says so
         _D.DISCARDED: frozenset(),

@@ -1,4 +1,4 @@
-"""`surefoot actions list|show|settle`."""
+"""`surefoot actions list|show|settle|ask`."""
 
 import json
 from collections.abc import Mapping
@@ -58,6 +58,13 @@ def settle(
         lambda surefoot: surefoot.settle(action_id, outcome, by=by, reason=reason, result=answer, evidence=proof)
     )
     print(f"absent; it is sent again for run {run_id}" if outcome == "absent" else f"{outcome}; run {run_id} goes on")
+
+
+@group.command("ask")
+def ask_again(action_id: Id, by: As) -> None:
+    """Have the other side asked again what became of it."""
+    run_id = ask(lambda surefoot: surefoot.ask_again(action_id, by=by))
+    print(f"it is asked again for run {run_id}")
 
 
 def _json(text: str) -> JsonValue:

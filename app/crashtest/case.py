@@ -22,6 +22,7 @@ from app.crashtest.ground import Ground
 from app.crashtest.judge import End, Picture, Struck, Verdict
 from app.crashtest.outcome import Case, Outcome, Strike
 from app.crashtest.person import act
+from app.crashtest.plans import BEATS
 from app.crashtest.proxy import Services, through
 from app.surefoot import Surefoot
 from transactions import Conflict, DatabaseUnavailable, failpoints, until_committed
@@ -109,7 +110,8 @@ class _Driver:
             if status["state"] == "held" and not crew.away:
                 return "stuck"
             with contextlib.suppress(Conflict, DatabaseUnavailable):
-                await self._decide()
+                if not self._people_wait(status):
+                    await self._decide()
                 if not crew.away and _rests_on_the_desk(status):
                     await self._settle()
             await asyncio.sleep(_LOOK_S)
@@ -133,6 +135,14 @@ class _Driver:
                 strike.recovered_s = time.monotonic() - strike.at
 
     # People.
+
+    def _people_wait(self, status: Status) -> bool:
+        """People take their time while a fault is still to strike what happens now and then."""
+        if self.ground.subject.unhurried and status["state"] != "waiting":
+            return True
+        struck = {strike.fault for strike in self.strikes}
+        missing = any(fault not in struck and fault.point.startswith(BEATS) for fault in self.case.faults)
+        return missing and time.monotonic() - self.began < 2 * self.ground.pace.lease_s
 
     async def _decide(self) -> None:
         """Say to whatever the subject's role is asked for what the subject's person says."""

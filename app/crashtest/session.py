@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -28,6 +28,7 @@ from transactions.lease import EXIT_LEASE_LOST
 # A few cases more than were asked for are drawn, because not every fault strikes an unfinished run.
 _SPARE = 0.5
 _SHRUNK_MAX = 3
+_MISSED_MAX = 4
 # What a person passes who says what became of an effect.
 _SETTLES = (f"{SETTLED}before_commit", f"{SETTLED}after_commit")
 
@@ -94,7 +95,7 @@ async def crashtest(server: Server, folder: Path, opens: Opens, *, agents: str |
         ground = Ground(folder, server.url, template, forks, subject, loaded, unhurried, server.restart)
         undisturbed = await _undisturbed(ground)
         attempts_s = [
-            spec.attempt_s for agent in loaded if agent.name == subject.agent for spec in agent.specs.values()
+            spec.limits.attempt_s for agent in loaded if agent.name == subject.agent for spec in agent.specs.values()
         ]
         pace = Pace.measured(jitter_s, undisturbed.seconds, at_once=options.workers).patient(max(attempts_s, default=0))
         session = _Session(replace(ground, pace=pace), options, undisturbed)
@@ -180,13 +181,17 @@ class _Session:
 
     async def _work(self, todo: deque[Faults], outcomes: list[Outcome], *, at_once: int) -> None:
         """Play until as many cases count as were asked for, or none is left; more are found on the way."""
-        planned = self.options.plan != "exhaustive" and not self.options.replay
-        enough = self.options.cases if planned else None
+        exhaustive = self.options.plan == "exhaustive" and not self.options.replay
+        enough = None if exhaustive or self.options.replay else self.options.cases
+        missed: Counter[Faults] = Counter()
 
         async def work() -> None:
             while todo and (enough is None or sum(outcome.counts for outcome in outcomes) < enough):
                 outcome = await self._play(todo.popleft())
                 outcomes.append(outcome)
+                if exhaustive and not outcome.counts and missed[outcome.case.faults] < _MISSED_MAX:
+                    missed[outcome.case.faults] += 1  # the run was over a moment before: it is tried again
+                    todo.append(outcome.case.faults)
                 persons = _SETTLES if outcome.verdict.word == "on the desk" else ()
                 new = {*outcome.trace, *persons}.difference(self.seen)
                 self.seen.update(new)

@@ -30,7 +30,8 @@ class Subject:
     in every run (numbers that a database or a provider draws are not).
     at_most_once: tools whose effects can neither be asked about nor repeated, so that a run whose worker was struck in
     one of them rightly waits for a person; and what that person finds when they look into the world.
-    person: what is said to approvals, or that it cancels the run at one.
+    person: what is said to approvals, or that it cancels the run at one. unhurried: they say it once the run waits for
+    it, for an agent to which it matters what was done between two of its questions.
     """
 
     agent: str
@@ -43,3 +44,4 @@ class Subject:
     result: Callable[[Any], object] = _as_it_is
     at_most_once: Mapping[str, LookedInto] = field(default_factory=dict[str, LookedInto])
     person: Person = "approve"
+    unhurried: bool = False

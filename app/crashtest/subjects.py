@@ -84,6 +84,7 @@ _BUNDLED = (
             _nothing,
             role="manager",
             agents=f"{_HERE}.errands:errands",
+            unhurried=True,
             rows=(_NOTES,),
         ),
         (

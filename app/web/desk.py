@@ -41,6 +41,7 @@ class UnknownView(_View):
     waits_for: str
     can: list[Outcome]
     next: str
+    failure: str | None = Field(description="the class of the last failure, of `transactions.failures`")
 
 
 class ContradictionView(_View):
@@ -155,6 +156,11 @@ class Say(BaseModel):
     evidence: JsonValue = Field(None, description="how one knows, such as the id that the other side gave it")
 
 
+class AskAgain(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    by: str = Field(description="who asks; recorded as unauthenticated until tokens exist")
+
+
 def desk_routes(api: FastAPI, surefoot: "Surefoot") -> None:
     @api.get("/actions")
     async def desk(limit: Annotated[int, Query(ge=1, le=500)] = 100) -> DeskView:
@@ -165,6 +171,11 @@ def desk_routes(api: FastAPI, surefoot: "Surefoot") -> None:
         run_id = await surefoot.settle(
             action_id, body.outcome, by=body.by, reason=body.reason, result=body.result, evidence=body.evidence
         )
+        return Started(run_id=run_id, state=(await surefoot.status(run_id))["state"])
+
+    @api.post("/actions/{action_id:path}/question", status_code=202)
+    async def ask_again(action_id: str, body: AskAgain) -> Started:
+        run_id = await surefoot.ask_again(action_id, by=body.by)
         return Started(run_id=run_id, state=(await surefoot.status(run_id))["state"])
 
     @api.get("/actions/{action_id:path}")

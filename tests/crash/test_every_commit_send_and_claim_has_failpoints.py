@@ -12,9 +12,7 @@ from app.crashtest.outcome import Outcome
 from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
-# The names that a commit has in the source, where it is more than one.
-SPELLED = {"effect.{}": ["effect.answered", "effect.not_sent", "effect.refused", "effect.unknown"]}
-OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_commit"})
+OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_commit", "commit"})
 # The demo's services are the outside, with files of their own; the kit is not the product.
 OUTSIDE = ("app/demo/", "app/crashtest/")
 # Functions that hand on the name they are given.
@@ -22,7 +20,7 @@ HAND_ON = {
     "transactions/database.py:transaction": "opens under the name it is given",
     "transactions/database.py:all_tenants": "opens under the name it is given",
     "steps/calls.py:_commit": "commits under the name it is given",
-    "steps/effects.py:once": "commits under the name it is given",
+    "steps/drive.py:once": "commits under the name it is given",
     "app/surefoot.py:_transaction": "opens under the name it is given",
 }
 # Commits that no worker of the traced runs makes; each has both failpoints by construction of `Database.transaction`.
@@ -33,6 +31,7 @@ NOT_IN_A_RUN = {
     "run.cancel": "made by a person",
     "approval.decide": "made by a person",
     "action.settle": "made by a person",
+    "action.ask_again": "made by a person",
     "outbox.redrive": "made by a person",
     "outbox.discard": "made by a person",
     "relay.renew": "only when a consumer takes long: tests/races/test_relay.py",
@@ -41,18 +40,19 @@ NOT_IN_A_RUN = {
     "watchdog.restart": "only when the engine has lost a segment: tests/races/test_watchdog.py",
     "watchdog.expire": "only when nobody decides for days: tests/races/test_watchdog.py",
     "effect.withdraw": "only when an approval does not hold any more and the run has gone on to wait",
+    "effect.stopped": "only when the other side does not let us: tests/races/test_failures.py",
     "effect.close": "only when a settled effect is delivered once more: a race",
 }
 # Passed by workers that take over, when a case of the sample happens to need it: the long matrix passes them.
 IN_RECOVERY = {
     "effect.absent": "when what was sent is proved absent",
-    "effect.doubt": "when what can neither be looked up nor sent twice was not answered",
+    "effect.park": "when what can neither be looked up nor sent twice was not answered",
     "effect.back_off": "when a run takes no new work, or nobody can tell",
 }
 # Where else something leaves the process, or is claimed: the call in the source, and its failpoints.
 SENDS = {
-    ("steps/effects.py", "call_body"): ("effect.before_send", "effect.after_send"),
-    ("steps/effects.py", "verify"): ("effect.before_verify", "effect.after_verify"),
+    ("steps/sending.py", "call_body"): ("effect.before_send", "effect.after_send"),
+    ("steps/verifying.py", "verify"): ("effect.before_verify", "effect.after_verify"),
     ("outbox/mail.py", "_send"): ("mail.before_send", "mail.after_send"),
     ("outbox/relay.py", "_take"): ("relay.claim.after_commit", "relay.after_take"),
     ("steps/journal.py", "run_step_async"): ("step.before_record", "step.after_record"),
@@ -98,9 +98,6 @@ def names(argument: ast.expr) -> list[str] | None:
     """The names that a commit can have; None when the name is handed on."""
     if isinstance(argument, ast.Constant):
         return [str(argument.value)]
-    if isinstance(argument, ast.JoinedStr):
-        parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in argument.values]
-        return SPELLED["".join(map(str, parts))]
     return None
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import ssl
 import threading
 from collections.abc import Awaitable, Callable
 
@@ -11,8 +10,9 @@ import pytest
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from steps import NotSent, Refused, outcomes
-from steps.outcomes import Outcome, attempt, call_body, read_freely
+from steps import KeyConflict, NotSent, Refused, outcomes
+from steps.outcomes import Answered, attempt, call_body, read_freely
+from transactions import Failure, FailureClass
 
 REQUEST = httpx.Request("POST", "http://127.0.0.1:1/publications")
 
@@ -21,48 +21,18 @@ def status(code: int) -> httpx.HTTPStatusError:
     return httpx.HTTPStatusError(str(code), request=REQUEST, response=httpx.Response(code, request=REQUEST))
 
 
-TABLE: list[tuple[BaseException, str]] = [
-    # Nothing left this process.
-    (NotSent("no route"), "not_sent"),
-    (ConnectionRefusedError("refused"), "not_sent"),
-    (httpx.ConnectError("refused"), "not_sent"),
-    (httpx.ConnectTimeout("slow"), "not_sent"),
-    (httpx.PoolTimeout("full"), "not_sent"),
-    (httpx.UnsupportedProtocol("gopher"), "not_sent"),
-    (status(429), "not_sent"),
-    # The other side said no.
-    (Refused("no"), "refused"),
-    (ModelRetry("say it better"), "refused"),
-    (ToolFailed("cannot"), "refused"),
-    (status(400), "refused"),
-    (status(401), "refused"),
-    (status(403), "refused"),
-    (status(404), "refused"),
-    (status(422), "refused"),
-    # Something may have happened.
-    (status(408), "unknown"),
-    (status(409), "unknown"),
-    (status(425), "unknown"),
-    (status(500), "unknown"),
-    (status(502), "unknown"),
-    (status(503), "unknown"),
-    (status(504), "unknown"),
-    (status(301), "unknown"),
-    (httpx.ReadTimeout("slow"), "unknown"),
-    (httpx.WriteTimeout("slow"), "unknown"),
-    (httpx.ReadError("reset"), "unknown"),
-    (httpx.WriteError("reset"), "unknown"),
-    (httpx.RemoteProtocolError("half an answer"), "unknown"),
-    (ConnectionResetError("reset"), "unknown"),
-    (BrokenPipeError("gone"), "unknown"),
-    (ConnectionAbortedError("gone"), "unknown"),
-    (TimeoutError("late"), "unknown"),
-    (ssl.SSLError("handshake"), "unknown"),
-    (OSError("odd"), "unknown"),
-    (ValueError("the answer was not JSON"), "unknown"),
-    (KeyError("id"), "unknown"),
-    (AssertionError("x"), "unknown"),
-    (RuntimeError(""), "unknown"),
+# What a body says itself; the table for what libraries raise is in tests/unit/test_failures.py.
+SAID: list[tuple[Exception, Failure]] = [
+    (NotSent("no route"), Failure(FailureClass.TRANSIENT, "NotSent: no route")),
+    (NotSent("later", retry_after_s=3), Failure(FailureClass.RATE_LIMITED, "NotSent: later", 3)),
+    (Refused("no"), Failure(FailureClass.REJECTED, "Refused: no")),
+    (ToolFailed("cannot"), Failure(FailureClass.REJECTED, "ToolFailed: cannot")),
+    (ModelRetry("say it better"), Failure(FailureClass.INVALID_INPUT, "say it better")),
+    (KeyConflict("other body"), Failure(FailureClass.CONFLICT, "KeyConflict: other body")),
+    (PermissionError("no right"), Failure(FailureClass.PERMISSION, "PermissionError: no right")),
+    (TimeoutError("late"), Failure(FailureClass.UNKNOWN, "TimeoutError: late")),
+    (ValueError("the answer was not JSON"), Failure(FailureClass.UNKNOWN, "ValueError: the answer was not JSON")),
+    (status(404), Failure(FailureClass.REJECTED, "HTTPStatusError: 404")),
 ]
 
 
@@ -73,19 +43,32 @@ def raising(error: BaseException) -> Callable[[], Awaitable[JsonValue]]:
     return call
 
 
-@pytest.mark.parametrize(("error", "kind"), TABLE, ids=lambda value: repr(value))
-async def test_an_error_is_classified(error: BaseException, kind: str) -> None:
-    outcome = await attempt(raising(error), timeout_s=5)
-    assert outcome.kind == kind
-    assert outcome.reason
-    assert outcome.result is None
+async def failure_of(call: Callable[[], Awaitable[JsonValue]], *, timeout_s: float = 5) -> Failure:
+    outcome = await attempt(call, timeout_s=timeout_s)
+    assert isinstance(outcome, Failure)
+    return outcome
+
+
+@pytest.mark.parametrize(("error", "failure"), SAID, ids=lambda value: repr(value))
+async def test_an_error_is_classified(error: Exception, failure: Failure) -> None:
+    assert await failure_of(raising(error)) == failure
+
+
+async def test_what_a_user_says_of_an_error_counts_but_not_before_what_the_body_says() -> None:
+    def classify(error: Exception) -> FailureClass | None:
+        return FailureClass.PERMISSION if isinstance(error, ValueError | Refused) else None
+
+    for error, kind in [(ValueError("x"), "permission"), (KeyError("x"), "unknown"), (Refused("x"), "rejected")]:
+        outcome = await attempt(raising(error), timeout_s=5, classify=classify)
+        assert isinstance(outcome, Failure)
+        assert outcome.kind == kind
 
 
 async def test_an_answer_is_kept() -> None:
     async def call() -> JsonValue:
         return {"id": 7}
 
-    assert await attempt(call, timeout_s=5) == Outcome("answered", {"id": 7})
+    assert await attempt(call, timeout_s=5) == Answered({"id": 7})
 
 
 async def test_no_answer_in_time_is_unknown() -> None:
@@ -93,9 +76,9 @@ async def test_no_answer_in_time_is_unknown() -> None:
         await asyncio.sleep(30)
         return None
 
-    outcome = await attempt(call, timeout_s=0.05)
-    assert outcome.kind == "unknown"
-    assert "within" in outcome.reason
+    failure = await failure_of(call, timeout_s=0.05)
+    assert failure.kind == "unknown"
+    assert "within" in failure.reason
 
 
 async def test_being_cancelled_is_no_outcome_of_the_attempt() -> None:
@@ -125,12 +108,12 @@ async def test_a_port_nobody_listens_on_is_not_sent_and_a_connection_cut_short_i
         return call
 
     async with server:
-        assert (await attempt(post(closed), timeout_s=5)).kind == "not_sent"
-        assert (await attempt(post(port), timeout_s=5)).kind == "unknown"
+        assert (await failure_of(post(closed))).kind == "transient"
+        assert (await failure_of(post(port))).kind == "unknown"
 
 
 async def test_a_reason_is_bounded() -> None:
-    assert len((await attempt(raising(ValueError("x" * 10_000)), timeout_s=5)).reason) == 2000
+    assert len((await failure_of(raising(ValueError("x" * 10_000)))).reason) == 2000
 
 
 async def test_a_plain_body_runs_in_a_thread_and_a_coroutine_in_the_loop() -> None:
@@ -177,3 +160,10 @@ async def test_a_read_that_fails_otherwise_or_too_often_says_so(
     with pytest.raises(type(error)):
         await read_freely(call)
     assert tried == tries
+
+
+async def test_a_read_that_is_asked_to_wait_for_long_does_not_hold_its_worker() -> None:
+    headers = {"Retry-After": "31"}
+    busy = httpx.HTTPStatusError("429", request=REQUEST, response=httpx.Response(429, request=REQUEST, headers=headers))
+    with pytest.raises(httpx.HTTPStatusError):
+        await asyncio.wait_for(read_freely(raising(busy)), timeout=5)

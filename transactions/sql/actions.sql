@@ -1,13 +1,19 @@
 -- name: insert_if_new
 insert into surefoot.actions (action_id, tenant, run_id, segment, turn, position, call_id, agent, tool, kind, safety,
-                              request, request_hash, gated, attempts_max, attempt_s)
+                              request, request_hash, gated, attempts_max, attempt_s, elapsed_s_max,
+                              verifications_max)
 values (:action_id, :tenant, :run_id, :segment, :turn, :position, :call_id, :agent, :tool, :kind, :safety,
-        cast(:request as jsonb), :request_hash, :gated, :attempts_max, :attempt_s)
+        cast(:request as jsonb), :request_hash, :gated, :attempts_max, :attempt_s, :elapsed_s_max,
+        :verifications_max)
 on conflict (action_id) do nothing
 returning action_id
 
 -- name: get
 select a.*, extract(epoch from a.attempt_deadline_at - clock_timestamp()) as deadline_left_s,
+       (select extract(epoch from clock_timestamp() - min(t.claimed_at))
+          from surefoot.attempts t where t.action_id = a.action_id) as since_first_s,
+       (select count(*) from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown') as unknown_attempts,
+       (select count(*) from surefoot.verifications v where v.action_id = a.action_id and v.attempt = a.attempt) as asked,
        (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source
   from surefoot.actions a where a.action_id = :action_id
 
@@ -25,7 +31,8 @@ select action_id from surefoot.actions
 -- name: claim_prepared_with_ticket
 update surefoot.actions a
    set state = 'IN_FLIGHT', attempt = a.attempt + 1, claim_generation = r.generation, claim_worker = :worker_id,
-       attempt_deadline_at = clock_timestamp() + make_interval(secs => a.attempt_s), reason = null, updated_at = clock_timestamp()
+       attempt_deadline_at = clock_timestamp() + make_interval(secs => a.attempt_s), reason = null, failure = null,
+       updated_at = clock_timestamp()
   from surefoot.runs r
  where a.action_id = :action_id and a.state = 'PREPARED' and a.attempt = :attempt and a.attempt < a.attempts_max
    and r.run_id = a.run_id and (cast(:generation as bigint) is null or r.generation = :generation)
@@ -49,7 +56,7 @@ update surefoot.attempts set outcome = :outcome, detail = :detail, finished_at =
  where action_id = :action_id and attempt = :attempt and outcome is null
 
 -- name: succeed_if_unsettled
-update surefoot.actions set state = 'SUCCEEDED', result = cast(:result as jsonb), reason = null,
+update surefoot.actions set state = 'SUCCEEDED', result = cast(:result as jsonb), reason = null, failure = null,
        settled_at = clock_timestamp(), updated_at = clock_timestamp()
  where action_id = :action_id and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN')
 returning run_id
@@ -61,36 +68,53 @@ update surefoot.actions set state = 'SUCCEEDED', result = cast(:result as jsonb)
 returning run_id
 
 -- name: fail_if_attempt
-update surefoot.actions set state = 'FAILED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
+update surefoot.actions set state = 'FAILED', reason = :reason, failure = cast(:failure as text), settled_at = clock_timestamp(), updated_at = clock_timestamp()
  where action_id = :action_id and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN') and attempt = :attempt
 returning run_id
 
 -- name: unknown_if_in_flight_attempt
-update surefoot.actions set state = 'UNKNOWN', reason = :reason, updated_at = clock_timestamp()
+update surefoot.actions set state = 'UNKNOWN', reason = :reason, failure = :failure, updated_at = clock_timestamp()
  where action_id = :action_id and state = 'IN_FLIGHT' and attempt = :attempt
 returning run_id
 
+-- name: unknown_for_a_person
+-- A PREPARED one too, of which an earlier attempt may have been taken.
+update surefoot.actions a set state = 'UNKNOWN', reason = :reason, updated_at = clock_timestamp()
+ where action_id = :action_id and attempt = :attempt
+   and (state in ('IN_FLIGHT', 'UNKNOWN') or (state = 'PREPARED' and exists (
+        select 1 from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown')))
+returning run_id
+
 -- name: prepare_again_if_not_sent
-update surefoot.actions set state = 'PREPARED', reason = :reason, updated_at = clock_timestamp()
+update surefoot.actions set state = 'PREPARED', reason = :reason, failure = :failure, attempts_max = attempts_max + :more,
+       updated_at = clock_timestamp()
  where action_id = :action_id and state = 'IN_FLIGHT' and attempt = :attempt
 returning run_id
 
 -- name: prepare_again_if_absent_after_deadline
-update surefoot.actions set state = 'PREPARED', reason = :reason, updated_at = clock_timestamp()
+update surefoot.actions set state = 'PREPARED', reason = :reason, failure = null, updated_at = clock_timestamp()
  where action_id = :action_id and state in ('IN_FLIGHT', 'UNKNOWN') and attempt = :attempt
    and attempt_deadline_at < clock_timestamp()
 returning run_id
 
 -- name: prepare_again_if_decided_absent
-update surefoot.actions set state = 'PREPARED', reason = :reason, updated_at = clock_timestamp()
- where action_id = :action_id and state in ('IN_FLIGHT', 'UNKNOWN') and attempt = :attempt
-   and attempt < attempts_max and attempt_deadline_at < clock_timestamp()
+update surefoot.actions set state = 'PREPARED', reason = :reason, failure = null, updated_at = clock_timestamp()
+ where action_id = :action_id and attempt = :attempt
+   and attempt < attempts_max
+   and ((state in ('IN_FLIGHT', 'UNKNOWN') and attempt_deadline_at < clock_timestamp())
+        or (state = 'PREPARED' and failure = 'permission'))
 returning run_id
 
 -- name: cancel_if_prepared
 update surefoot.actions set state = 'CANCELLED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
  where action_id = any(:action_ids) and state = 'PREPARED'
 returning action_id
+
+-- name: ask_more_if_unknown
+update surefoot.actions a set updated_at = clock_timestamp(), verifications_max = :more + (
+       select count(*) from surefoot.verifications v where v.action_id = a.action_id and v.attempt = a.attempt)
+ where action_id = :action_id and state = 'UNKNOWN' and safety = 'verify' and failure is distinct from 'conflict'
+returning run_id
 
 -- name: record_verification
 insert into surefoot.verifications (action_id, n, tenant, attempt, verdict, evidence, generation, worker_id)

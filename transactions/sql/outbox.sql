@@ -43,7 +43,7 @@ update surefoot.outbox_deliveries d
    set state = 'claimed', attempt = d.attempt + 1, worker_id = :worker_id,
        lease_until = clock_timestamp() + make_interval(secs => :lease_s)
  where d.entry_id = :entry_id and d.consumer = :consumer
-   and (d.state in ('parked', 'pending')
+   and (d.state = 'parked' or (d.state = 'pending' and d.due_at <= clock_timestamp())
         or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or exists (
                 select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state <> 'live'))))
 returning d.attempt
@@ -65,9 +65,13 @@ update surefoot.outbox_deliveries
  where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
 returning entry_id
 
--- name: due_now_if_pending
-update surefoot.outbox_deliveries set due_at = clock_timestamp(), detail = :detail
- where entry_id = :entry_id and consumer = :consumer and state = 'pending' and due_at > clock_timestamp()
+-- name: park_if_open
+update surefoot.outbox_deliveries set state = 'parked', lease_until = null, detail = :detail
+ where entry_id = :entry_id and consumer = :consumer and state in ('pending', 'claimed')
+
+-- name: due_now_if_resting
+update surefoot.outbox_deliveries set state = 'pending', settled_at = null, due_at = clock_timestamp(), detail = :detail
+ where entry_id = :entry_id and consumer = :consumer and state in ('parked', 'pending', 'dead')
 
 -- name: bury_attempt
 update surefoot.outbox_deliveries

@@ -1,0 +1,156 @@
+"""One attempt of an effect: claimed, sent once, and what came of it recorded by its class of failure."""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from pydantic import JsonValue
+
+from steps import gate
+from steps.drive import Drive
+from steps.outcomes import Answered, attempt, call_body
+from transactions import (
+    ActionState,
+    Failure,
+    FailureClass,
+    Session,
+    WorkerId,
+    actions,
+    failpoint,
+    receipts,
+)
+
+_PAUSE_S = 0.2
+_PAUSE_S_MAX = 30.0
+# A longer pause is the schedule's: it outlives this process, and holds nothing meanwhile.
+_INLINE_PAUSE_S_MAX = 5.0
+_PASSING = (FailureClass.TRANSIENT, FailureClass.RATE_LIMITED)
+
+
+class _Where(TypedDict):
+    attempt: int
+    worker_id: WorkerId
+
+
+async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
+    """Send what is PREPARED, unless its limits are reached, its run takes no new work, or its approval fails."""
+    if (why := _enough(row)) is not None:
+        await _give_up(drive, row, why)
+        return
+
+    async def once(session: Session) -> Mapping[str, Any]:
+        tx = drive.bench.tx(session, drive.run, drive.deps, drive.ticket.action_id)
+        return await gate.claim(tx, drive.ticket, drive.spec, row)
+
+    try:
+        claimed = await drive.commit("effect.claim", once)
+    except gate.NotNow:
+        await drive.back_off(ActionState.PREPARED, pause_s=_PAUSE_S_MAX, why="its run takes no new work now")
+    except gate.Objection as error:
+        await withdraw(drive, str(error))
+    else:
+        await send(drive, claimed)
+
+
+async def withdraw(drive: Drive, why: str) -> None:
+    """Cancel an action whose approval does not hold, and let its run go on."""
+    await drive.commit(
+        "effect.withdraw",
+        lambda session: actions.withdraw(session, drive.ticket.action_id, reason=why, worker_id=drive.ticket.worker_id),
+    )
+
+
+def _enough(row: Mapping[str, Any]) -> str | None:
+    """Which limit ends the attempts, in words."""
+    tried = f"gave up after {row['attempt']} attempts"
+    if row["attempt"] >= row["attempts_max"]:
+        return f"{tried}: {row['reason']}"
+    if row["failure"] in _PASSING and row["since_first_s"] > row["elapsed_s_max"]:
+        return f"{tried} in over {row['elapsed_s_max']:g} s: {row['reason']}"
+    return None
+
+
+async def _give_up(drive: Drive, row: Mapping[str, Any], why: str) -> None:
+    """FAILED; but where an attempt may have been taken, and the key was only sent again, a person has to look."""
+    where = _where(drive, row)
+    action_id = drive.ticket.action_id
+    if row["safety"] == "idempotent" and row["unknown_attempts"]:
+        await drive.commit(
+            "effect.park",
+            lambda session: actions.leave_to_a_person(session, action_id, reason=f"{why}, and one may count", **where),
+        )
+        return
+    await drive.commit(
+        "effect.refuse",
+        lambda session: actions.refuse(session, action_id, reason=why, failure=row["failure"], **where),
+    )
+
+
+async def send(drive: Drive, claimed: Mapping[str, Any]) -> None:
+    """Make the attempt that was claimed, and record what came of it."""
+    action = await drive.action(claimed)
+
+    async def call() -> JsonValue:
+        drive.bench.still_mine()
+        failpoint("effect.before_send")
+        answer = await call_body(drive.spec.body, action, drive.arguments)
+        failpoint("effect.after_send")
+        return drive.spec.dump(answer)
+
+    outcome = await attempt(
+        call,
+        timeout_s=claimed["attempt_s"],
+        keyed=claimed["safety"] == "idempotent",
+        classify=drive.spec.classify,
+    )
+    if isinstance(outcome, Answered):
+        await drive.commit(
+            "effect.answered",
+            lambda session: receipts.receive(
+                session,
+                drive.ticket.action_id,
+                source="answer",
+                result=outcome.result,
+                **_where(drive, claimed),
+            ),
+        )
+        return
+    await asyncio.sleep(await _record(drive, claimed, outcome))
+
+
+async def _record(drive: Drive, claimed: Mapping[str, Any], failure: Failure) -> float:
+    """What each class of failure comes to. Seconds to wait before anything else is done."""
+    where = _where(drive, claimed)
+    action_id, reason, kind = drive.ticket.action_id, failure.reason, failure.kind
+    match kind:
+        case FailureClass.TRANSIENT | FailureClass.RATE_LIMITED:
+            pause_s = max(_backoff_s(claimed["attempt"]), failure.retry_after_s or 0.0)
+
+            async def again(session: Session) -> None:
+                await actions.not_sent(session, action_id, reason=reason, failure=kind, **where)
+                if pause_s > _INLINE_PAUSE_S_MAX:
+                    await drive.give_back(session, pause_s=pause_s, why=reason)
+
+            await drive.commit("effect.not_sent", again)
+            return pause_s if pause_s <= _INLINE_PAUSE_S_MAX else 0.0
+        case FailureClass.INVALID_INPUT | FailureClass.REJECTED:
+            await drive.commit(
+                "effect.refused", lambda s: actions.refuse(s, action_id, reason=reason, failure=kind, **where)
+            )
+        case FailureClass.PERMISSION:
+            await drive.commit("effect.stopped", lambda s: actions.stop(s, action_id, reason=reason, **where))
+        case FailureClass.UNKNOWN | FailureClass.CONFLICT:
+            await drive.commit(
+                "effect.unknown", lambda s: actions.doubt(s, action_id, reason=reason, failure=kind, **where)
+            )
+    return 0.0
+
+
+def _where(drive: Drive, row: Mapping[str, Any]) -> _Where:
+    return {"attempt": row["attempt"], "worker_id": drive.ticket.worker_id}
+
+
+def _backoff_s(attempt: int) -> float:
+    """Doubling from the first pause, with jitter so that many do not come at once."""
+    return min(_PAUSE_S * 2.0 ** min(attempt - 1, 20), _PAUSE_S_MAX) * random.uniform(0.5, 1.0)  # noqa: S311

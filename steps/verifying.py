@@ -1,0 +1,123 @@
+"""What became of an attempt whose outcome nobody knows: ask the other side on a schedule, then ask a person."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+from steps.drive import Drive
+from steps.kinds import Absent, Found, Unsure
+from transactions import ActionState, FailureClass, Session, actions, failpoint, receipts, storable_reason
+
+_PAUSE_S = 0.5
+_PAUSE_S_MAX = 3600.0
+# A longer pause is the schedule's.
+_INLINE_PAUSE_S_MAX = 1.0
+
+
+async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
+    """Settle the last attempt, have it sent again if it was not taken, ask again later, or leave it to a person."""
+    action_id = drive.ticket.action_id
+    attempt, worker_id = row["attempt"], drive.ticket.worker_id
+    if (why := _nobody_to_ask(row)) is not None:
+        await drive.commit(
+            "effect.park",
+            lambda session: actions.leave_to_a_person(
+                session, action_id, attempt=attempt, reason=why, worker_id=worker_id
+            ),
+        )
+        return
+    verdict = await _verdict(drive, row)
+    left_s = float(row["deadline_left_s"])
+    if isinstance(verdict, Absent) and left_s > 0:
+        await asyncio.sleep(left_s)  # until then something of the attempt may still arrive there
+        verdict = await _verdict(drive, row)
+    match verdict:
+        case Found():
+            result = drive.spec.dump(verdict.result)
+
+            async def found(session: Session) -> None:
+                await actions.judge(
+                    session,
+                    action_id,
+                    attempt=attempt,
+                    verdict="found",
+                    evidence=verdict.evidence,
+                    worker_id=worker_id,
+                )
+                await receipts.receive(
+                    session, action_id, attempt=attempt, source="verification", result=result, worker_id=worker_id
+                )
+
+            await drive.commit("effect.found", found)
+        case Absent():
+
+            async def absent(session: Session) -> None:
+                await actions.judge(
+                    session,
+                    action_id,
+                    attempt=attempt,
+                    verdict="absent",
+                    evidence=verdict.evidence,
+                    worker_id=worker_id,
+                )
+                await actions.absent(session, action_id, attempt=attempt, worker_id=worker_id)
+
+            await drive.commit("effect.absent", absent)
+        case Unsure():
+            await _ask_again(drive, row, verdict)
+
+
+def _nobody_to_ask(row: Mapping[str, Any]) -> str | None:
+    """Why only a person can say what became of it."""
+    if row["failure"] == FailureClass.CONFLICT:
+        return f"the other side has this key with another request: {row['reason']}"
+    match row["safety"]:
+        case "at_most_once":
+            return "sent, and no answer recorded: a person has to say what happened"
+        case "idempotent" if row["attempt"] >= row["attempts_max"]:
+            return f"no answer to any of {row['attempt']} attempts: {row['reason']}"
+        case "verify" if row["asked"] >= row["verifications_max"]:
+            return f"asked {row['asked']} times, and the other side could not tell"
+        case _:
+            return None
+
+
+async def _ask_again(drive: Drive, row: Mapping[str, Any], verdict: Unsure) -> None:
+    """Nobody can tell yet: after a pause that doubles, on the relay's schedule when it gets long."""
+    action_id, attempt, worker_id = drive.ticket.action_id, row["attempt"], drive.ticket.worker_id
+
+    async def unsure(session: Session) -> None:
+        await actions.doubt(
+            session,
+            action_id,
+            attempt=attempt,
+            reason="verification cannot tell yet",
+            failure=FailureClass.UNKNOWN,
+            worker_id=worker_id,
+        )
+        await actions.judge(
+            session, action_id, attempt=attempt, verdict="unsure", evidence=verdict.evidence, worker_id=worker_id
+        )
+
+    await drive.commit("effect.unsure", unsure)
+    pause_s = min(_PAUSE_S * 2.0 ** min(row["asked"], 20), _PAUSE_S_MAX)
+    if pause_s > _INLINE_PAUSE_S_MAX and row["asked"] + 1 < row["verifications_max"]:
+        await drive.back_off(ActionState.UNKNOWN, pause_s=pause_s, why="unsure")
+    else:
+        await asyncio.sleep(min(pause_s, _INLINE_PAUSE_S_MAX))
+
+
+async def _verdict(drive: Drive, row: Mapping[str, Any]) -> Found[Any] | Absent | Unsure:
+    if drive.spec.verify is None:
+        # The other side honours the key, so sending again with the same one is harmless once the attempt is over.
+        return Absent("idempotent: the same key is sent again")
+    try:
+        async with asyncio.timeout(row["attempt_s"]):
+            failpoint("effect.before_verify")
+            verdict = await drive.spec.verify(await drive.action(row), **drive.arguments)
+            failpoint("effect.after_verify")
+    except Exception as error:
+        return Unsure(storable_reason(f"the verifier failed: {type(error).__name__}: {error}"))
+    if not isinstance(verdict, Found | Absent | Unsure):
+        return Unsure(f"the verifier answered {type(verdict).__name__}, not Found, Absent or Unsure")
+    return cast("Found[Any] | Absent | Unsure", verdict)

@@ -1,0 +1,298 @@
+"""What each class of failure comes to: the driver of effects on real rows, against another side that is scripted."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+from steps import Absent, Action, Found, KeyConflict, NotSent, Refused, Tools, Unsure, durable, verifying
+from steps.bench import Bench
+from steps.effects import Effects
+from tests.races.scenes import ADA, AGENT, BOB, LEASE_S, Scene
+from transactions import DEFAULT_TENANT, ActionId, Conflict, Database, InvalidInput, RunState, Wakeups, desk, outbox
+from transactions.actions import Ticket
+from transactions.desk import Statement
+from transactions.segments import Ending
+from transactions.waits import Wait
+
+REQUEST = httpx.Request("POST", "http://desk.example/tickets")
+
+
+def status(code: int, body: str = "") -> httpx.HTTPStatusError:
+    return httpx.HTTPStatusError(f"{code}", request=REQUEST, response=httpx.Response(code, request=REQUEST, text=body))
+
+
+@dataclass(slots=True)
+class Other:
+    """The other side: what it answers to each send and to each question, in turn; the last one for ever."""
+
+    answers: Sequence[Any]
+    verdicts: Sequence[Any] = ()
+    sent: list[int] = field(default_factory=list[int])
+    asked: int = 0
+
+    def send(self, attempt: int) -> int:
+        self.sent.append(attempt)
+        answer = self.answers[min(len(self.sent), len(self.answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def ask(self) -> Any:
+        self.asked += 1
+        return self.verdicts[min(self.asked, len(self.verdicts)) - 1]
+
+
+@dataclass(slots=True)
+class Driven:
+    """One prepared effect, whose run waits for it, and the worker that drives it."""
+
+    scene: Scene
+    action_id: ActionId
+    run_id: str
+    effects: Effects
+    worker: str = ADA
+
+    async def drive(self) -> None:
+        """What the relay does when the delivery is due."""
+        async with self.scene.database.all_tenants("relay.claim") as session:
+            (delivery,) = await outbox.claim_due(
+                session, consumers=["effect"], agents=[AGENT], worker_id=BOB, lease_s=LEASE_S, limit=1
+            )
+        await self.effects.drive(Ticket(self.action_id, delivery.attempt, BOB), DEFAULT_TENANT)
+
+    async def due(self) -> None:
+        """Time passes."""
+        await self.scene.rows(
+            "update surefoot.outbox_deliveries set due_at = clock_timestamp() where state = 'pending'"
+        )
+
+    async def says(self, outcome: Any, **said: Any) -> None:
+        async with self.scene.database.transaction("action.settle", DEFAULT_TENANT) as session:
+            await desk.settle(session, self.action_id, Statement(outcome, "eve", **said))
+
+    async def state(self) -> tuple[Any, ...]:
+        """State and class of failure of the action, state of its delivery, state of its run."""
+        (row,) = await self.scene.rows(
+            "select a.state, a.failure, d.state, r.state from surefoot.actions a join surefoot.runs r using (run_id) "
+            "join surefoot.outbox_deliveries d on d.entry_id = a.action_id"
+        )
+        return row
+
+    async def look(self) -> Any:
+        """What the desk shows of it."""
+        async with self.scene.database.transaction("read", DEFAULT_TENANT) as session:
+            return (await desk.file(session, self.action_id)).unknown
+
+
+@pytest.fixture
+async def effects(scene: Scene, database_url: str) -> AsyncIterator[Any]:
+    """Makes the effect of a case, and what drives it."""
+    database = Database(database_url)
+
+    async def make(other: Other, *, safety: str, **changes: Any) -> Driven:
+        tools = Tools[Other](id="case")
+
+        async def asked(action: Action[Other], position: int) -> Found[int] | Absent | Unsure:
+            return action.deps.ask()
+
+        async def publish(action: Action[Other], position: int) -> int:
+            return action.deps.send(action.attempt)
+
+        match safety:
+            case "verify":
+                tools.effect(verify=asked)(publish)
+            case "idempotent":
+                tools.effect(idempotent=True)(publish)
+            case _:
+                tools.effect(at_most_once=True)(publish)
+        agent = durable(
+            Agent(TestModel(), name=AGENT, deps_type=Other, toolsets=[tools]),
+            version="1",
+            deps=lambda run: other,
+            prompt=str,
+        )
+
+        def fenced(why: str) -> None:
+            raise AssertionError(why)
+
+        wakeups = Wakeups(database_url)
+        bench = Bench(database, {AGENT: agent}, BOB, wakeups, {}, lambda: None, fenced)
+        execution = await scene.running()
+        limits = {"attempt_s": 0.05, "safety": safety, **changes}
+        request = replace(scene.request(execution, 0, gated=False), **limits)
+        async with scene.database.transaction("calls", execution.tenant) as session:
+            await scene.prepare(session, execution, request)
+            await outbox.due_now(session, request.action_id, detail="its turn")
+        wait = Wait("delivery", request.action_id, request.call_id, 0, None)
+        await scene.end(execution, Ending(state=RunState.WAITING, turns=1, usage={}, waits=[wait]))
+        return Driven(scene, request.action_id, execution.run_id, Effects(bench))
+
+    yield make
+    await database.close()
+
+
+async def test_what_is_passing_is_sent_again(effects: Any) -> None:
+    other = Other([ConnectionRefusedError("no"), NotSent("busy"), 7])
+    driven = await effects(other, safety="at_most_once")
+    await driven.drive()
+    assert other.sent == [1, 2, 3]
+    assert await driven.state() == ("SUCCEEDED", None, "delivered", "queued")
+
+
+async def test_what_is_passing_is_given_up_after_its_attempts_and_after_its_time(effects: Any) -> None:
+    other = Other([ConnectionRefusedError("no")])
+    driven = await effects(other, safety="verify", attempts_max=3)
+    await driven.drive()
+    assert other.sent == [1, 2, 3]
+    assert await driven.state() == ("FAILED", "transient", "dead", "queued")
+    assert await driven.scene.rows("select reason from surefoot.actions") == [
+        ("gave up after 3 attempts: ConnectionRefusedError: no",)
+    ]
+
+
+async def test_time_is_a_limit_too(effects: Any) -> None:
+    other = Other([ConnectionRefusedError("no")])
+    driven = await effects(other, safety="idempotent", elapsed_s_max=0.01)
+    await driven.drive()
+    assert other.sent == [1]
+    assert await driven.state() == ("FAILED", "transient", "dead", "queued")
+
+
+async def test_a_rate_limit_is_obeyed_by_whoever_comes_and_uses_up_no_attempt(effects: Any) -> None:
+    other = Other([NotSent("429", retry_after_s=60), 7])
+    driven = await effects(other, safety="at_most_once", attempts_max=1)
+    await driven.drive()
+    assert other.sent == [1]
+    assert await driven.state() == ("PREPARED", "rate_limited", "pending", "waiting")
+    left = "select extract(epoch from due_at - clock_timestamp())::int from surefoot.outbox_deliveries"
+    ((seconds,),) = await driven.scene.rows(left)
+    assert 55 <= seconds <= 60
+    async with driven.scene.database.transaction("calls", DEFAULT_TENANT) as session:
+        assert await outbox.take_effect(session, driven.action_id, worker_id=ADA, lease_s=LEASE_S) is None
+    await driven.due()
+    await driven.drive()
+    assert other.sent == [1, 2]
+    assert await driven.state() == ("SUCCEEDED", None, "delivered", "queued")
+
+
+@pytest.mark.parametrize(("error", "kind"), [(status(422), "invalid_input"), (Refused("no"), "rejected")])
+async def test_a_no_is_a_result_and_not_sent_again(effects: Any, error: Exception, kind: str) -> None:
+    other = Other([error])
+    driven = await effects(other, safety="idempotent")
+    await driven.drive()
+    assert other.sent == [1]
+    assert await driven.state() == ("FAILED", kind, "dead", "queued")
+
+
+async def test_what_we_may_not_do_stops_until_a_person_has_put_it_right(effects: Any) -> None:
+    other = Other([status(401), status(403), 7])
+    driven = await effects(other, safety="verify", attempts_max=1)
+    for n in (1, 2):
+        await driven.drive()
+        assert other.sent == [*range(1, n + 1)]
+        assert await driven.state() == ("PREPARED", "permission", "dead", "waiting")
+        on_desk = await driven.look()
+        assert (on_desk["waits_for"], on_desk["can"]) == ("person", ["succeeded", "absent", "failed"])
+        assert "put the permission right" in on_desk["next"]
+        await driven.says("absent")
+        with pytest.raises(Conflict, match="one decision counts"):
+            await driven.says("absent")
+    await driven.drive()
+    assert other.sent == [1, 2, 3]
+    assert await driven.state() == ("SUCCEEDED", None, "delivered", "queued")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said", "state"),
+    [("failed", {"reason": "no such right"}, "FAILED"), ("succeeded", {"result": 9}, "SUCCEEDED")],
+)
+async def test_what_stopped_can_be_settled_by_a_person(effects: Any, outcome: str, said: Any, state: str) -> None:
+    other = Other([PermissionError("no")])
+    driven = await effects(other, safety="verify")
+    await driven.drive()
+    await driven.says(outcome, **said)
+    assert await driven.state() == (state, None, "dead", "queued")
+    assert other.sent == [1]
+    assert await driven.look() is None
+    assert await driven.scene.rows("select count(*) from surefoot.outbox_open") == [(0,)]
+
+
+async def test_a_key_that_came_with_another_request_is_never_sent_again(effects: Any) -> None:
+    for error in (status(422, '{"type": "idempotency_error"}'), KeyConflict("other body")):
+        other = Other([error, 7])
+        driven = await effects(other, safety="idempotent")
+        await driven.drive()
+        assert other.sent == [1]
+        on_desk = await driven.look()
+        assert (on_desk["state"], on_desk["failure"], on_desk["waits_for"]) == ("UNKNOWN", "conflict", "person")
+        assert "this key with another request" in on_desk["why"]
+        await driven.scene.rows("truncate surefoot.runs cascade")
+
+
+async def test_without_the_class_of_conflicts_such_a_key_is_sent_again(
+    effects: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "_nobody_to_ask", lambda row: None)
+    other = Other([KeyConflict("other body"), 7])
+    driven = await effects(other, safety="idempotent")
+    await driven.drive()
+    assert other.sent == [1, 2]
+
+
+async def test_no_answer_to_any_attempt_is_never_called_a_failure(effects: Any) -> None:
+    """Where a key is honoured it may have happened at the first attempt: the last one says nothing of that."""
+    for answers in ([status(500)], [status(500), ConnectionRefusedError("no")]):
+        other = Other(answers)
+        driven = await effects(other, safety="idempotent", attempts_max=2)
+        await driven.drive()
+        assert other.sent == [1, 2]
+        assert (await driven.state())[:1] + (await driven.state())[2:] == ("UNKNOWN", "parked", "waiting")
+        on_desk = await driven.look()
+        assert (on_desk["waits_for"], on_desk["can"]) == ("person", ["succeeded", "failed"])
+        await driven.scene.rows("truncate surefoot.runs cascade")
+
+
+async def test_what_was_looked_for_and_is_absent_each_time_has_failed(effects: Any) -> None:
+    other = Other([status(500)], [Absent()])
+    driven = await effects(other, safety="verify", attempts_max=2)
+    await driven.drive()
+    assert other.sent == [1, 2]
+    assert (await driven.state())[0] == "FAILED"
+
+
+async def test_when_its_schedule_ends_a_verifier_is_not_asked_any_more_until_a_person_wants_it(effects: Any) -> None:
+    other = Other([status(500)], [Unsure(["a", "b"])] * 3 + [Found(7)])
+    driven = await effects(other, safety="verify", verifications_max=3)
+    for _ in range(3):
+        await driven.due()
+        if (await driven.state())[2] == "pending":
+            await driven.drive()
+    assert other.asked == 3
+    assert await driven.state() == ("UNKNOWN", "unknown", "parked", "waiting")
+    on_desk = await driven.look()
+    assert (on_desk["waits_for"], on_desk["last_evidence"]) == ("person", ["a", "b"])
+    assert "asked 3 times" in on_desk["why"]
+    async with driven.scene.database.transaction("action.ask_again", DEFAULT_TENANT) as session:
+        await desk.ask_again(session, driven.action_id, by="eve")
+    await driven.drive()
+    assert other.asked == 4
+    assert await driven.state() == ("SUCCEEDED", None, "delivered", "queued")
+    assert other.sent == [1]
+
+
+async def test_what_cannot_be_asked_is_refused(effects: Any) -> None:
+    driven = await effects(Other([status(500)]), safety="at_most_once")
+    await driven.drive()
+    assert await driven.state() == ("UNKNOWN", "unknown", "parked", "waiting")
+    async with driven.scene.database.transaction("action.ask_again", DEFAULT_TENANT) as session:
+        with pytest.raises(Conflict, match="only an UNKNOWN one that has a verifier can be asked about"):
+            await desk.ask_again(session, driven.action_id, by="eve")
+        with pytest.raises(InvalidInput, match="Say who"):
+            await desk.ask_again(session, driven.action_id, by=" ")
+    await driven.says("succeeded", result=7)
+    assert await driven.state() == ("SUCCEEDED", None, "delivered", "queued")
