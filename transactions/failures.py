@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, cast
 
 from transactions.canonical import storable_reason
@@ -42,68 +43,74 @@ class Failure:
 Classify = Callable[[Exception], Failure | FailureClass | None]
 """A user's own classification of an error. None: as the table says."""
 
-_HTTP: Mapping[int, FailureClass] = {
-    400: FailureClass.INVALID_INPUT,
-    401: FailureClass.PERMISSION,
-    403: FailureClass.PERMISSION,
-    407: FailureClass.PERMISSION,
-    408: FailureClass.UNKNOWN,
-    409: FailureClass.UNKNOWN,
-    413: FailureClass.INVALID_INPUT,
-    414: FailureClass.INVALID_INPUT,
-    415: FailureClass.INVALID_INPUT,
-    422: FailureClass.INVALID_INPUT,
-    425: FailureClass.UNKNOWN,
-    429: FailureClass.RATE_LIMITED,
-}
+_HTTP: Mapping[int, FailureClass] = MappingProxyType(
+    {
+        400: FailureClass.INVALID_INPUT,
+        401: FailureClass.PERMISSION,
+        403: FailureClass.PERMISSION,
+        407: FailureClass.PERMISSION,
+        408: FailureClass.UNKNOWN,
+        409: FailureClass.UNKNOWN,
+        413: FailureClass.INVALID_INPUT,
+        414: FailureClass.INVALID_INPUT,
+        415: FailureClass.INVALID_INPUT,
+        422: FailureClass.INVALID_INPUT,
+        425: FailureClass.UNKNOWN,
+        429: FailureClass.RATE_LIMITED,
+    }
+)
 _KEY_MAY_BE_REUSED = frozenset({400, 409, 422})
 _IDEMPOTENCY = re.compile(r"idempoten", re.IGNORECASE)
 _IN_PROGRESS = re.compile(r"in.progress|outstanding|concurrent|being processed|still", re.IGNORECASE)
 
 # Names of errors, as httpx, httpcore, requests, urllib3, aiohttp, smtplib, aiosmtplib and botocore have them.
-_BY_NAME: Mapping[str, FailureClass] = {
-    "ConnectError": FailureClass.TRANSIENT,
-    "ConnectTimeout": FailureClass.TRANSIENT,
-    "PoolTimeout": FailureClass.TRANSIENT,
-    "UnsupportedProtocol": FailureClass.REJECTED,
-    "LocalProtocolError": FailureClass.REJECTED,
-    "InvalidURL": FailureClass.REJECTED,
-    "NewConnectionError": FailureClass.TRANSIENT,
-    "NameResolutionError": FailureClass.TRANSIENT,
-    "ConnectTimeoutError": FailureClass.TRANSIENT,
-    "ClientConnectorError": FailureClass.TRANSIENT,
-    "EndpointConnectionError": FailureClass.TRANSIENT,
-    "SMTPConnectError": FailureClass.TRANSIENT,
-    "SMTPConnectTimeoutError": FailureClass.TRANSIENT,
-    "SMTPAuthenticationError": FailureClass.PERMISSION,
-    "SMTPNotSupported": FailureClass.PERMISSION,
-    "SMTPNotSupportedError": FailureClass.PERMISSION,
-    "NoCredentialsError": FailureClass.PERMISSION,
-    # A connection that ended midway.
-    "ReadError": FailureClass.UNKNOWN,
-    "WriteError": FailureClass.UNKNOWN,
-    "CloseError": FailureClass.UNKNOWN,
-    "RemoteProtocolError": FailureClass.UNKNOWN,
-    "ProtocolError": FailureClass.UNKNOWN,
-    "IncompleteRead": FailureClass.UNKNOWN,
-    "ServerDisconnectedError": FailureClass.UNKNOWN,
-    "ClientPayloadError": FailureClass.UNKNOWN,
-    "SMTPServerDisconnected": FailureClass.UNKNOWN,
-}
+_BY_NAME: Mapping[str, FailureClass] = MappingProxyType(
+    {
+        "ConnectError": FailureClass.TRANSIENT,
+        "ConnectTimeout": FailureClass.TRANSIENT,
+        "PoolTimeout": FailureClass.TRANSIENT,
+        "UnsupportedProtocol": FailureClass.REJECTED,
+        "LocalProtocolError": FailureClass.REJECTED,
+        "InvalidURL": FailureClass.REJECTED,
+        "NewConnectionError": FailureClass.TRANSIENT,
+        "NameResolutionError": FailureClass.TRANSIENT,
+        "ConnectTimeoutError": FailureClass.TRANSIENT,
+        "ClientConnectorError": FailureClass.TRANSIENT,
+        "EndpointConnectionError": FailureClass.TRANSIENT,
+        "SMTPConnectError": FailureClass.TRANSIENT,
+        "SMTPConnectTimeoutError": FailureClass.TRANSIENT,
+        "SMTPAuthenticationError": FailureClass.PERMISSION,
+        "SMTPNotSupported": FailureClass.PERMISSION,
+        "SMTPNotSupportedError": FailureClass.PERMISSION,
+        "NoCredentialsError": FailureClass.PERMISSION,
+        # A connection that ended midway.
+        "ReadError": FailureClass.UNKNOWN,
+        "WriteError": FailureClass.UNKNOWN,
+        "CloseError": FailureClass.UNKNOWN,
+        "RemoteProtocolError": FailureClass.UNKNOWN,
+        "ProtocolError": FailureClass.UNKNOWN,
+        "IncompleteRead": FailureClass.UNKNOWN,
+        "ServerDisconnectedError": FailureClass.UNKNOWN,
+        "ClientPayloadError": FailureClass.UNKNOWN,
+        "SMTPServerDisconnected": FailureClass.UNKNOWN,
+    }
+)
 _PSYCOPG_NOT_CONNECTED = ("connection failed", "connection timeout")
-_BY_SQLSTATE: Mapping[str, FailureClass] = {
-    "08001": FailureClass.TRANSIENT,
-    "08004": FailureClass.TRANSIENT,
-    "57P03": FailureClass.TRANSIENT,
-    "53300": FailureClass.TRANSIENT,
-    "42501": FailureClass.PERMISSION,
-    "22": FailureClass.INVALID_INPUT,
-    "23": FailureClass.REJECTED,
-    "28": FailureClass.PERMISSION,
-    "3D": FailureClass.PERMISSION,
-    "40": FailureClass.TRANSIENT,
-    "42": FailureClass.REJECTED,
-}
+_BY_SQLSTATE: Mapping[str, FailureClass] = MappingProxyType(
+    {
+        "08001": FailureClass.TRANSIENT,
+        "08004": FailureClass.TRANSIENT,
+        "57P03": FailureClass.TRANSIENT,
+        "53300": FailureClass.TRANSIENT,
+        "42501": FailureClass.PERMISSION,
+        "22": FailureClass.INVALID_INPUT,
+        "23": FailureClass.REJECTED,
+        "28": FailureClass.PERMISSION,
+        "3D": FailureClass.PERMISSION,
+        "40": FailureClass.TRANSIENT,
+        "42": FailureClass.REJECTED,
+    }
+)
 
 
 def of(error: Exception, *, keyed: bool = False, classify: Classify | None = None) -> Failure:

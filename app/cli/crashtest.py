@@ -6,14 +6,18 @@ import os
 import shutil
 import tempfile
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from app.cli.session import told
 from app.settings import Settings
 from transactions import InvalidInput
+
+if TYPE_CHECKING:  # imported when it is used, so that every other command starts fast
+    from app.crashtest.session import Options
 
 DEFAULT = "monthly_report"
 Agent = Annotated[str, typer.Argument(help="the agent to test: monthly_report or errands")]
@@ -33,6 +37,8 @@ Against = Annotated[
     list[str] | None,
     typer.Option(help="compare frameworks instead: plain, pydantic-ai-dbos, langgraph, surefoot, all; see the README"),
 ]
+Systems = Annotated[bool, typer.Option("--systems", help="every fault on every kind of system; checks the README")]
+Write = Annotated[bool, typer.Option("--write", help="with --systems: write its table into outbox/README.md")]
 Controls = Annotated[bool, typer.Option(help="also take each protection away and require that it is noticed")]
 
 
@@ -49,6 +55,8 @@ def crashtest(
     replay: Replay = None,
     controls: Controls = True,
     against: Against = None,
+    systems: Systems = False,
+    write: Write = False,
 ) -> None:
     """Run an agent on real workers and strike them at every point; compare each run with an undisturbed one.
 
@@ -60,15 +68,14 @@ def crashtest(
             raise typer.BadParameter("a comparison is written as JSON: use --json", param_hint="--html")
         _compare(agent, against, workers=workers, replay=replay, json=json)
         return
+    if systems:
+        _systems(workers=workers, write=write)
+        return
     with told():
         from app.crashtest.faults import kinds_of, parse
-        from app.crashtest.page import write
-        from app.crashtest.place import database_server
-        from app.crashtest.session import Options, crashtest
-        from app.crashtest.subjects import agents_with, bundled
+        from app.crashtest.session import Options
 
         _can_be_written(json, html)
-        settings = Settings.from_env()
         options = Options(
             cases=cases,
             seed=seed,
@@ -79,20 +86,37 @@ def crashtest(
             controls=controls,
             say=_say,
         )
-        folder = Path(tempfile.mkdtemp(prefix="surefoot-crashtest-"))
-        with database_server(settings.database_url, folder) as server:
-            agents = agents_with(agent, settings.agents)
-            opens = partial(bundled, agent, person=person)
-            report = asyncio.run(crashtest(server, folder, opens, agents=agents, options=options))
-        print(report)
-        if json is not None:
-            json.write_text(json_format.dumps(report.as_json(), indent=2) + "\n")
-        if html is not None:
-            write(report, html)
-        if not report.ok:
-            print(f"logs of every worker: {folder}")
-            raise typer.Exit(1)
-        shutil.rmtree(folder, ignore_errors=True)
+        _play(agent, options, person, json=json, html=html)
+
+
+def _play(
+    agent: str,
+    options: "Options",
+    person: Literal["approve", "reject", "cancel"],
+    *,
+    json: Path | None,
+    html: Path | None,
+) -> None:
+    from app.crashtest.page import write
+    from app.crashtest.place import database_server
+    from app.crashtest.session import crashtest
+    from app.crashtest.subjects import agents_with, bundled
+
+    settings = Settings.from_env()
+    folder = Path(tempfile.mkdtemp(prefix="surefoot-crashtest-"))
+    with database_server(settings.database_url, folder) as server:
+        agents = agents_with(agent, settings.agents)
+        opens = partial(bundled, agent, person=person)
+        report = asyncio.run(crashtest(server, folder, opens, agents=agents, options=options))
+    print(report)
+    if json is not None:
+        json.write_text(json_format.dumps(report.as_json(), indent=2) + "\n")
+    if html is not None:
+        write(report, html)
+    if not report.ok:
+        print(f"logs of every worker: {folder}")
+        raise typer.Exit(1)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _can_be_written(*files: Path | None) -> None:
@@ -104,6 +128,29 @@ def _can_be_written(*files: Path | None) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
+
+
+def _systems(*, workers: int, write: bool) -> None:
+    """Ends with 1 when something is wrong, or when the README says otherwise."""
+    with told():
+        from app.crashtest import systems as matrix
+        from app.crashtest.place import database_server
+
+        folder = Path(tempfile.mkdtemp(prefix="surefoot-systems-"))
+        with database_server(Settings.from_env().database_url, folder) as server:
+            table = asyncio.run(matrix.systems(server, folder, workers=workers, say=_say))
+        print(f"\n{table}\n")
+        readme = Path(str(files("outbox").joinpath("README.md")))
+        if write and not table.wrong:
+            readme.write_text(matrix.write(readme.read_text(), table))
+        said = matrix.written(readme.read_text())
+        wrong = [*table.wrong, *([] if said == str(table) else [f"{readme} says otherwise: give --write"])]
+        for line in wrong:
+            print(line)
+        if wrong:
+            print(f"logs of every worker: {folder}")
+            raise typer.Exit(1)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _compare(agent: str, names: list[str], *, workers: int, replay: list[str] | None, json: Path | None) -> None:

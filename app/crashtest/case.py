@@ -35,6 +35,8 @@ _STATUS = """
 select r.state, r.event_seq, r.generation, r.ended_at is not null as ended,
        (select count(*) from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
          where e.run_id = r.run_id and d.state in ('parked', 'pending', 'claimed')) as deliveries,
+       exists (select 1 from surefoot.attempts t join surefoot.actions a using (action_id)
+                where a.run_id = r.run_id and t.outcome = 'not_sent') as not_sent,
        (select coalesce(sum(d.attempt), 0) from surefoot.outbox_deliveries d
           join surefoot.outbox_entries e using (entry_id) where e.run_id = r.run_id) as attempts,
        (select count(*) from dbos.workflow_status w where starts_with(w.workflow_uuid, r.run_id || ':')
@@ -97,6 +99,8 @@ class _Driver:
         while True:
             status = await self._status()
             self._note_recovery(status)
+            if status["not_sent"]:
+                crew.services.open()
             await crew.look(frozenset(status["dead"]))
             if not crew.away and (end := _end(status)) is not None:
                 return end

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 from pydantic import BaseModel
@@ -65,9 +65,10 @@ Calls = list[tuple[str, dict[str, Any]]]
 
 
 class Errands(BaseModel):
-    """`pay`: end with a payment, whose outcome nobody can tell when its answer is lost."""
+    """`pay`: end with a payment, whose outcome nobody can tell when its answer is lost. `only`: nothing but this."""
 
     pay: bool = True
+    only: Literal["open_ticket", "publish", "pay"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,13 @@ def make_deps(run: Run) -> Deps:
 
 def turns(errands: Errands, job: Any) -> list[Calls]:
     """The calls of each response. `job`: the number of the job, once there is one."""
+    alone: Mapping[str, dict[str, Any]] = {
+        "open_ticket": {"subject": "the lamp is broken"},
+        "publish": {"title": "lamp"},
+        "pay": {"cents": 1250},
+    }
+    if errands.only is not None:
+        return [[(errands.only, alone[errands.only])]]
     return [
         [("find_notes", {"text": "hello!"})],
         [("write_note", {"text": "hello!"})],  # has to be corrected

@@ -9,7 +9,9 @@ from transactions import InvalidInput
 # What strikes a worker, at a point it passes ...
 WorkerKind = Literal["kill", "stop", "freeze", "partition", "db-restart"]
 # ... and what becomes of a connection to a service.
-ConnectionKind = Literal["lost-response", "silence", "reset", "slow", "rate-limited", "server-error", "garbage"]
+ConnectionKind = Literal[
+    "lost-response", "late", "silence", "refused", "reset", "slow", "rate-limited", "server-error", "garbage"
+]
 Kind = WorkerKind | ConnectionKind
 WORKER_KINDS: tuple[WorkerKind, ...] = get_args(WorkerKind)
 CONNECTION_KINDS: tuple[ConnectionKind, ...] = get_args(ConnectionKind)
@@ -28,7 +30,8 @@ _ENDS = (*PERSONS, LEAVING, MOMENT)  # where a process can only be killed
 @dataclass(frozen=True, slots=True)
 class Fault:
     """At its `passage`-th passage of `point` a process is killed, stopped, cut off from the database, or sees the
-    database end; of `connection`, the case's `passage`-th connection to a service goes wrong.
+    database end; of `connection`, the case's `passage`-th connection to a service goes wrong. Only the first ones are
+    refused, until an effect was.
     """
 
     kind: Kind

@@ -54,7 +54,8 @@ class Catalogue:
     def singles(self, kind: Kind) -> list[Faults]:
         """Every point at every passage: the first passages of all points first. Each connection."""
         if kind in CONNECTION_KINDS:
-            return [(Fault(kind, CONNECTION, n),) for n in range(1, self.connections + 1)]
+            last = 1 if kind == "refused" else self.connections
+            return [(Fault(kind, CONNECTION, n),) for n in range(1, last + 1)]
         if kind == "freeze":  # alone, it is a stop
             return []
         found = sorted((n, point) for point, count in self.counts().items() for n in range(1, count + 1))

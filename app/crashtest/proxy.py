@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,11 +36,25 @@ Writer = asyncio.StreamWriter
 
 @dataclass(slots=True)
 class Services:
-    """`kinds`: what becomes of which of a case's connections, counted from 1. `struck`: those it happened to lately."""
+    """`kinds`: what becomes of which of a case's connections, counted from 1. `struck`: those it happened to lately.
+
+    `opened`: nobody is refused any more.
+    """
 
     kinds: Mapping[int, ConnectionKind]
     connections: int = 0
     struck: list[int] = field(default_factory=list[int])
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        if self.kinds.get(1) != "refused":
+            self.opened.set()
+
+    def open(self) -> None:
+        """Somebody was refused: from now on all are served."""
+        if not self.opened.is_set():
+            self.struck.append(1)
+            self.opened.set()
 
 
 @asynccontextmanager
@@ -54,7 +69,7 @@ async def through(services: Services, env: Mapping[str, str]) -> AsyncGenerator[
                 continue
             assert parts.hostname is not None
             protocol = "smtp" if parts.scheme.startswith("smtp") else "http"
-            proxy = await _Proxy.start(partial(_serve, services, protocol, parts.hostname, port))
+            proxy = await _Proxy.start(partial(_serve, services, protocol, parts.hostname, port), services.opened)
             stack.push_async_callback(proxy.close)
             routed[name] = parts._replace(netloc=f"{HOST}:{proxy.port}").geturl()
         yield routed
@@ -109,9 +124,11 @@ async def _exchange(
     sending = asyncio.create_task(_pump(client, request, done))
     try:
         while data := await upstream.read(_CHUNK_BYTES):
-            if kind is not None and done.is_set():
+            if kind not in (None, "refused") and done.is_set():
                 services.struck.append(number)
-                if kind == "lost-response":
+                if kind == "late":
+                    await sending  # until the client has given up
+                if kind in ("lost-response", "late"):
                     answer.transport.abort()
                     return
                 if kind != "slow":
@@ -147,11 +164,12 @@ class _Proxy:
     """A listener on loopback that knows its connections, so that none outlives it."""
 
     port: int
-    _server: asyncio.Server
+    _listening: "asyncio.Task[asyncio.Server]"
     _tasks: "set[asyncio.Task[None] | None]"
 
     @classmethod
-    async def start(cls, serve: "partial[Coroutine[Any, Any, None]]") -> "_Proxy":
+    async def start(cls, serve: "partial[Coroutine[Any, Any, None]]", opened: asyncio.Event) -> "_Proxy":
+        """Until it is `opened` its port is taken, and refuses."""
         tasks: set[asyncio.Task[None] | None] = set()
 
         async def served(client: Reader, answer: Writer) -> None:
@@ -161,11 +179,22 @@ class _Proxy:
             answer.close()
             tasks.discard(asyncio.current_task())
 
-        server = await asyncio.start_server(served, HOST, 0)
-        return cls(server.sockets[0].getsockname()[1], server, tasks)
+        taken = socket.socket()
+        taken.bind((HOST, 0))
+
+        async def listen() -> asyncio.Server:
+            await opened.wait()
+            return await asyncio.start_server(served, sock=taken)
+
+        listening = asyncio.create_task(listen())
+        if opened.is_set():
+            await listening
+        return cls(taken.getsockname()[1], listening, tasks)
 
     async def close(self) -> None:
-        self._server.close()
+        if self._listening.done():
+            self._listening.result().close()
+        self._listening.cancel()
         tasks = [task for task in self._tasks if task is not None]
         for task in tasks:
             task.cancel()

@@ -37,7 +37,8 @@ def test_people_and_workers_that_leave_are_only_killed() -> None:
 
 def test_every_connection_goes_wrong_in_every_way() -> None:
     drawn = plan(TRACE, kind="exhaustive", cases=0, seed=1, kinds=CONNECTION_KINDS)
-    assert {str(fault) for (fault,) in drawn} == {f"{kind}:connection:{n}" for kind in CONNECTION_KINDS for n in (1, 2)}
+    every = {f"{kind}:connection:{n}" for kind in CONNECTION_KINDS for n in (1, 2)}
+    assert {str(fault) for (fault,) in drawn} == every - {"refused:connection:2"}  # the first ones, until one is seen
 
 
 def test_a_plan_depends_on_its_seed_alone() -> None:
