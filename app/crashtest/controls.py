@@ -13,9 +13,8 @@ from uuid import uuid4
 from app.crashtest.faults import Fault, Faults, parse
 from app.crashtest.judge import Kind
 from app.crashtest.plans import Catalogue
-from steps import Absent
+from steps import Absent, verifying
 from steps.calls import Call
-from steps.effects import Effects
 from steps.toolset import DurableToolset
 from transactions import ActionId, EntryId, Tx, actions, events, outbox, receipts, segments
 from transactions.lease import Lease
@@ -44,7 +43,7 @@ def no_verification() -> None:
     async def absent(*_: object) -> Absent:
         return Absent("control: nobody asked")
 
-    _replace(Effects, "_verdict", absent)
+    _replace(verifying, "_verdict", absent)
 
 
 def random_action_ids() -> None:

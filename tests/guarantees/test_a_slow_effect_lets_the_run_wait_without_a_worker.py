@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from steps import Absent, calls
-from steps.effects import Effects
+from steps import Absent, calls, verifying
 from tests.kit import until
 from tests.stage import Stage
 from transactions.lease import EXIT_LEASE_LOST
@@ -113,4 +112,4 @@ def every_verdict_is_absent() -> None:
     async def verdict(*_: Any) -> Absent:
         return Absent("handed in by a test")
 
-    Effects._verdict = verdict
+    verifying._verdict = verdict

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from steps import Absent
-from steps.effects import Effects
+from steps import Absent, verifying
 from tests.kit import Process, Site
 
 
@@ -51,4 +50,4 @@ def every_verdict_is_absent() -> None:
     async def verdict(*_: Any) -> Absent:
         return Absent("handed in by a test")
 
-    Effects._verdict = verdict
+    verifying._verdict = verdict

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from app import Surefoot
-from steps.effects import Effects
+from steps.drive import Drive
 from tests.agents.scripted import AGENTS
 from tests.kit import until
 from tests.stage import Stage
@@ -96,9 +96,9 @@ def ask(stage: Stage, call: Callable[[Surefoot], Awaitable[T]]) -> T:
 
 
 def nobody_is_asked() -> None:
-    load = Effects._load
+    load = Drive.row
 
-    async def idempotent(self: Effects, job: Any) -> Any:
-        return {**await load(self, job), "safety": "idempotent"}
+    async def idempotent(self: Drive) -> Any:
+        return {**await load(self), "safety": "idempotent"}
 
-    Effects._load = idempotent
+    Drive.row = idempotent

@@ -8,6 +8,8 @@ alter table surefoot.actions add constraint actions_failure_check check (failure
     ('transient', 'rate_limited', 'invalid_input', 'permission', 'rejected', 'unknown', 'conflict')) not valid;
 alter table surefoot.actions add constraint actions_limits_check
     check (elapsed_s_max > 0 and verifications_max > 0) not valid;
+-- The watchdog looks for these at every tick, among all there ever were.
+create index segments_lost on surefoot.segments (run_id, n) where outcome = 'lost';
 create index actions_stopped on surefoot.actions (updated_at) where state = 'PREPARED' and failure = 'permission';
 
 create or replace view surefoot.unknown_actions with (security_invoker = true) as
