@@ -1,9 +1,11 @@
 """Everything the environment can say, read once, with its unit and its default."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from transactions import InvalidInput
 
@@ -15,8 +17,13 @@ class Settings:
     database_url: str | None = None
     home: Path = field(default_factory=lambda: Path(".surefoot"))
     agents: str | None = None
-    smtp_url: str | None = None
+    smtp_url: str | None = field(default=None, repr=False)
     mail_from: str = "surefoot@localhost"
+    # Entries of these topics go to this URL, signed with the secret; several secrets are separated by spaces.
+    webhook_url: str | None = field(default=None, repr=False)
+    webhook_secret: str | None = field(default=None, repr=False)
+    webhook_topics: tuple[str, ...] = ()
+    webhook_allow_private: bool = False
     # An outage of the database shorter than the lease ends no worker. A process that is gone is seen at once on its own
     # machine; elsewhere its runs go on after this.
     lease_s: float = 45.0
@@ -37,6 +44,7 @@ class Settings:
             agents=env.get("SUREFOOT_AGENTS") or None,
             smtp_url=env.get("SUREFOOT_SMTP_URL") or None,
             mail_from=env.get("SUREFOOT_MAIL_FROM") or cls.__dataclass_fields__["mail_from"].default,
+            **_webhook(env),
             lease_s=_number(env, "SUREFOOT_LEASE_S", 45.0, at_least=1.0),
             watchdog_s=_number(env, "SUREFOOT_WATCHDOG_S", 1.0, at_least=0.05),
             queue_poll_s=_number(env, "SUREFOOT_QUEUE_POLL_S", 0.2, at_least=0.05),
@@ -45,6 +53,28 @@ class Settings:
             stalls_max=_count(env, "SUREFOOT_STALLS_MAX", 5),
             drain_s=_number(env, "SUREFOOT_DRAIN_S", 20.0, at_least=0.0),
         )
+
+
+def _webhook(env: Mapping[str, str]) -> dict[str, Any]:
+    """All that a webhook needs, or nothing: with half of it entries would wait without a word."""
+    names = ("SUREFOOT_WEBHOOK_URL", "SUREFOOT_WEBHOOK_SECRET", "SUREFOOT_WEBHOOK_TOPICS")
+    url, secret, topics = (env.get(name, "").strip() for name in names)
+    wanted = tuple(dict.fromkeys(topic for topic in re.split(r"[,\s]+", topics) if topic))
+    if missing := [name for name, value in zip(names, (url, secret, wanted), strict=True) if not value]:
+        if len(missing) < len(names):
+            raise InvalidInput(f"{missing[0]} is not set: a webhook needs {', '.join(names)}; set it, or unset all.")
+        return {}
+    private = env.get("SUREFOOT_WEBHOOK_ALLOW_PRIVATE") or "0"
+    if private not in ("0", "1"):
+        raise InvalidInput(
+            f"SUREFOOT_WEBHOOK_ALLOW_PRIVATE={private!r}: write 1 to allow private addresses and http://."
+        )
+    return {
+        "webhook_url": url,
+        "webhook_secret": secret,
+        "webhook_topics": wanted,
+        "webhook_allow_private": private == "1",
+    }
 
 
 def _number(env: Mapping[str, str], name: str, default: float, *, at_least: float) -> float:

@@ -79,7 +79,7 @@ def build_worker(
     effects = Effects(bench)
     consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
     if settings.smtp_url is not None:
-        consumers["mail"] = MailConsumer(SmtpServer.from_url(settings.smtp_url, sender=settings.mail_from))
+        consumers["mail"] = MailConsumer(SmtpServer.from_url(settings.smtp_url, sender=settings.mail_from), database)
     draining = asyncio.Event()
     return Worker(
         settings=settings,

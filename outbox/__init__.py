@@ -1,7 +1,10 @@
 """Delivery of what was committed: the relay and its consumers. See README.md beside this file."""
 
-from outbox.mail import Mail, MailConsumer, SmtpServer
+from outbox.mail import Mail, MailConsumer
 from outbox.relay import Consumer, Delivered, Outcome, Relay, RelaySettings, Settled, Undelivered
+from outbox.signatures import verify_webhook
+from outbox.smtp import SmtpServer
+from outbox.webhook import WebhookConsumer
 
 __all__ = [
     "Consumer",
@@ -14,4 +17,6 @@ __all__ = [
     "Settled",
     "SmtpServer",
     "Undelivered",
+    "WebhookConsumer",
+    "verify_webhook",
 ]

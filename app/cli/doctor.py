@@ -30,9 +30,8 @@ def doctor() -> None:
         agents = load_agents(settings.agents)
     say(True, f"agents: {', '.join(f'{agent.name} {agent.version}' for agent in agents) or 'none'}")
     say(True, f"model: {os.environ.get(VARIABLE) or 'scripted (set ' + VARIABLE + ' for a real one)'}")
-    say(
-        settings.smtp_url is not None, "mail: " + (settings.smtp_url or "mails wait: set SUREFOOT_SMTP_URL on a worker")
-    )
+    mail = (settings.smtp_url or "").rpartition("@")[2]  # without user and password
+    say(bool(mail), f"mail: {mail or 'mails wait: set SUREFOOT_SMTP_URL on a worker'}")
     try:
         url, local = wiring.open_database(settings)
     except (SurefootError, LocalPostgresError) as error:

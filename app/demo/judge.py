@@ -239,8 +239,8 @@ def _effects(
         if action.receipts != 1 or action.contradictions
     ]
     yield Claim("each action has one receipt and none that contradicts", not odd, "; ".join(odd))
-    counted = Counter(mail.message_id for mail in mails if mail.message_id is not None)
-    twice = [f"{message_id} {count} times" for message_id, count in counted.items() if count > 1]
+    counted = Counter((mail.message_id, mail.recipients) for mail in mails if mail.message_id is not None)
+    twice = [f"{message_id} {count} times" for (message_id, _), count in counted.items() if count > 1]
     yield Claim("no mail is in the mailbox twice", not twice, "; ".join(twice))
 
 

@@ -54,6 +54,7 @@ SENDS = {
     ("steps/sending.py", "call_body"): ("effect.before_send", "effect.after_send"),
     ("steps/verifying.py", "verify"): ("effect.before_verify", "effect.after_verify"),
     ("outbox/mail.py", "_send"): ("mail.before_send", "mail.after_send"),
+    ("outbox/webhook.py", "_post"): ("webhook.before_send", "webhook.after_send"),
     ("outbox/relay.py", "_take"): ("relay.claim.after_commit", "relay.after_take"),
     ("steps/journal.py", "run_step_async"): ("step.before_record", "step.after_record"),
     ("steps/journal.py", "until_committed"): ("step.before_body", "step.after_body"),

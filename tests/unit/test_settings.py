@@ -18,6 +18,13 @@ NUMBERS = {
     "SUREFOOT_DRAIN_S": ("drain_s", 0),
 }
 
+WEBHOOK = {
+    "SUREFOOT_WEBHOOK_URL": "https://hooks.example.org/in?token=hunter22",
+    "SUREFOOT_WEBHOOK_SECRET": "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+    "SUREFOOT_WEBHOOK_TOPICS": "run.finished, report.published run.finished",
+    "SUREFOOT_WEBHOOK_ALLOW_PRIVATE": "1",
+}
+
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     assert Settings.from_env({}) == Settings()
@@ -31,6 +38,7 @@ def test_every_setting_can_be_said() -> None:
         "SUREFOOT_AGENTS": "shop:agent",
         "SUREFOOT_SMTP_URL": "smtp://127.0.0.1:25",
         "SUREFOOT_MAIL_FROM": "a@example.org",
+        **WEBHOOK,
         **dict.fromkeys(NUMBERS, "7"),
     })  # fmt: skip
     assert said.home == Path("/var/lib/x")
@@ -55,6 +63,34 @@ def test_a_number_that_is_none_is_one_sentence_with_the_variables_name(name: str
 def test_a_count_is_whole(name: str) -> None:
     with pytest.raises(InvalidInput, match="whole number"):
         Settings.from_env({name: "2.5"})
+
+
+def test_a_webhook_takes_its_topics_and_its_secret_is_not_shown() -> None:
+    said = Settings.from_env(WEBHOOK)
+    assert (said.webhook_topics, said.webhook_allow_private) == (("run.finished", "report.published"), True)
+    assert not Settings.from_env({**WEBHOOK, "SUREFOOT_WEBHOOK_ALLOW_PRIVATE": ""}).webhook_allow_private
+    assert "whsec_" not in repr(said)
+    assert "hunter22" not in repr(said)
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ("SUREFOOT_WEBHOOK_URL", ""),
+        ("SUREFOOT_WEBHOOK_SECRET", " "),
+        ("SUREFOOT_WEBHOOK_TOPICS", ""),
+        ("SUREFOOT_WEBHOOK_TOPICS", " , "),
+    ],
+)
+def test_half_a_webhook_is_one_sentence_that_names_what_is_missing(missing: str, text: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{missing} is not set: ") as error:
+        Settings.from_env({**WEBHOOK, missing: text})
+    assert "whsec_" not in str(error.value)
+
+
+def test_what_a_webhook_may_reach_is_said_with_1() -> None:
+    with pytest.raises(InvalidInput, match="SUREFOOT_WEBHOOK_ALLOW_PRIVATE='yes': write 1"):
+        Settings.from_env({**WEBHOOK, "SUREFOOT_WEBHOOK_ALLOW_PRIVATE": "yes"})
 
 
 def test_settings_cannot_be_changed() -> None:

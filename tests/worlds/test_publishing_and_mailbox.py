@@ -160,6 +160,15 @@ def test_the_mailbox_logs_every_submission_and_keeps_one_mail_for_each_message_i
     assert len(submissions(file)) == 5
 
 
+def test_the_mailbox_keeps_a_mail_for_each_who_gets_it_under_one_message_id(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "m.sqlite"
+    _, url = start("mailbox", file)
+    for recipient in ("a@example.org", "b@example.org", "a@example.org"):
+        send(url, letter("first"), recipient)
+    assert [mail.recipients for mail in mails(file)] == [("a@example.org",), ("b@example.org",)]
+    assert len(submissions(file)) == 3
+
+
 @pytest.mark.parametrize(
     "raw", [b"no headers at all", b"Content-Type: text/plain; charset=klingon\r\n\r\nhi\r\n", b"\r\n\xff\r\n"]
 )

@@ -1,8 +1,8 @@
 """A real SMTP sink: it accepts every message, and answers 250 only after the message is on disk.
 
-It logs every submission and keeps one mail for each Message-ID, as mail stores do that honour it: a message that
-arrives again is a submission and no second mail; one without a Message-ID is always a mail of its own. Times are
-seconds since 1970.
+It logs every submission and keeps one mail for each Message-ID and envelope, as mail stores do that honour it: a
+message that arrives again for the same recipients is a submission and no second mail; one without a Message-ID is
+always a mail of its own. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from app.demo.worlds.service import announce, take_place, transaction
 
 TABLES = (
     """create table if not exists mails (
-        id integer primary key autoincrement, message_id text unique, sender text not null, recipients text not null,
-        headers text not null, body text not null, received_at real not null)""",
+        id integer primary key autoincrement, message_id text, sender text not null, recipients text not null,
+        headers text not null, body text not null, received_at real not null, unique (message_id, recipients))""",
     """create table if not exists submissions (
         id integer primary key autoincrement, message_id text, received_at real not null)""",
 )
@@ -68,7 +68,7 @@ def submissions(file: Path) -> list[Submission]:
 
 
 def mails(file: Path) -> list[Mail]:
-    """The mails that the mailbox whose file this is has kept, oldest first: one for each Message-ID."""
+    """The mails that the mailbox whose file this is has kept, oldest first: one for each Message-ID and envelope."""
     with transaction(file) as connection:
         rows = connection.execute("select * from mails order by id").fetchall()
     return [
@@ -106,7 +106,7 @@ def _keep(file: Path, envelope: Envelope) -> None:
         connection.execute("insert into submissions (message_id, received_at) values (?, ?)", (message_id, received_at))
         connection.execute(
             "insert into mails (message_id, sender, recipients, headers, body, received_at) values (?, ?, ?, ?, ?, ?)"
-            " on conflict (message_id) do nothing",
+            " on conflict do nothing",
             (
                 message_id,
                 envelope.mail_from or "",

@@ -1,0 +1,2 @@
+-- name: parts_taken
+select consumer, result from surefoot.inbox where entry_id = :entry_id and consumer = any(:consumers)
