@@ -2,7 +2,7 @@
 
 from steps.durable import DurableAgent, RunLimits, durable
 from steps.http import Answer, ApiError, ApiUnanswered, HttpApi
-from steps.kinds import Absent, Action, Approval, Found, KeyConflict, NotSent, Refused, Unsure
+from steps.kinds import Absent, Action, Approval, Found, KeyConflict, NotSent, Refused, Unsure, from_matches
 from steps.models import model_from_env, tool_returns, turns_so_far
 from steps.tools import ToolError, Tools
 
@@ -24,6 +24,7 @@ __all__ = [
     "Tools",
     "Unsure",
     "durable",
+    "from_matches",
     "model_from_env",
     "tool_returns",
     "turns_so_far",

@@ -17,7 +17,7 @@ from steps.drive import lease_s
 from steps.effects import Effects
 from steps.journal import Done, Journal
 from steps.outcomes import call_body
-from steps.tools import Spec
+from steps.tools import RESULT_BYTES_MAX, Spec
 from transactions import (
     ActionState,
     ApprovalState,
@@ -42,7 +42,6 @@ T = TypeVar("T")
 _log = logging.getLogger("surefoot.calls")
 # An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
 EFFECT_DELIVERIES_MAX = 1_000_000
-RESULT_BYTES_MAX = 512 * 1024
 TRANSACTION_TRIES = 3
 
 

@@ -1,11 +1,12 @@
 """What each kind of tool is given and may answer. The first parameter's type is the kind's contract."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast
 
 from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
 
 from transactions import ActionId, Run, Tx
 
@@ -78,6 +79,17 @@ class Unsure:
     """Cannot tell now. Nothing is sent; the question is asked again later."""
 
     evidence: JsonValue = None
+
+
+def from_matches(matches: Sequence[R], evidence: JsonValue = None) -> Found[R] | Absent | Unsure:
+    """The verdict of a search whose system shows everything at once: none is Absent, and more than one is Unsure.
+
+    evidence: kept for people; more than one are listed beside it.
+    """
+    if len(matches) > 1:
+        both = [cast(JsonValue, to_jsonable_python(match, fallback=str)) for match in matches]
+        return Unsure({"matches": both, "evidence": evidence})
+    return Found(matches[0], evidence) if matches else Absent(evidence)
 
 
 class NotSent(Exception):

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from steps.kinds import KeyConflict, NotSent, Refused
+from steps.tools import Unkept
 from transactions import Failure, FailureClass, failures
 from transactions.failures import Classify
 
@@ -55,6 +56,8 @@ def _said(error: Exception) -> Failure | None:
         case Refused() | ToolFailed():
             return Failure(FailureClass.REJECTED, failures.words(error))
         case KeyConflict():
+            return Failure(FailureClass.CONFLICT, f"the other side has this key with another request: {error}")
+        case Unkept():
             return Failure(FailureClass.CONFLICT, failures.words(error))
         case _:
             return None

@@ -96,7 +96,7 @@ async def send(drive: Drive, claimed: Mapping[str, Any]) -> None:
         failpoint("effect.before_send")
         answer = await call_body(drive.spec.body, action, drive.arguments)
         failpoint("effect.after_send")
-        return drive.spec.dump(answer)
+        return drive.spec.keep(answer)
 
     outcome = await attempt(
         call,

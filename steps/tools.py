@@ -37,6 +37,13 @@ Transaction = Callable[Concatenate[Tx[D], P], Awaitable[R]]
 Read = Callable[Concatenate[RunContext[D], P], R]
 
 
+RESULT_BYTES_MAX = 512 * 1024
+
+
+class Unkept(Exception):
+    """An effect was done, and what it answered cannot be kept."""
+
+
 class ToolError(Exception):
     """A tool is declared wrongly. Raised while declaring, before anything runs; says what to write instead."""
 
@@ -59,6 +66,17 @@ class Spec:
     def dump(self, value: object) -> JsonValue:
         """The result as JSON. Raises pydantic's error when the value is not of the declared type."""
         return cast(JsonValue, self.result.dump_python(value, mode="json", warnings="error"))
+
+    def keep(self, value: object) -> JsonValue:
+        """An effect's result as JSON that can be kept. Raises Unkept, for what happened has no answer then."""
+        try:
+            result = self.dump(value)
+            size = len(canonical_json(result).encode())
+        except ValueError as error:
+            raise Unkept(f"it answered what {self.name} does not declare: {error}") from error
+        if size > RESULT_BYTES_MAX:
+            raise Unkept(f"it answered {size} bytes, over {RESULT_BYTES_MAX}: return less, such as a reference")
+        return result
 
     def accept(self, value: JsonValue) -> JsonValue:
         """A result that a person gives, as the tool itself would have given it. Raises InvalidInput."""

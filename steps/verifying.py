@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from steps.drive import Drive
 from steps.kinds import Absent, Found, Unsure
+from steps.tools import Unkept
 from transactions import ActionState, FailureClass, Session, actions, failpoint, receipts, storable_reason
 
 _PAUSE_S = 0.5
@@ -33,7 +34,6 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
         verdict = await _verdict(drive, row)
     match verdict:
         case Found():
-            result = drive.spec.dump(verdict.result)
 
             async def found(session: Session) -> None:
                 await actions.judge(
@@ -45,7 +45,12 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
                     worker_id=worker_id,
                 )
                 await receipts.receive(
-                    session, action_id, attempt=attempt, source="verification", result=result, worker_id=worker_id
+                    session,
+                    action_id,
+                    attempt=attempt,
+                    source="verification",
+                    result=verdict.result,
+                    worker_id=worker_id,
                 )
 
             await drive.commit("effect.found", found)
@@ -70,7 +75,7 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
 def _nobody_to_ask(row: Mapping[str, Any]) -> str | None:
     """Why only a person can say what became of it."""
     if row["failure"] == FailureClass.CONFLICT:
-        return f"the other side has this key with another request: {row['reason']}"
+        return str(row["reason"])
     match row["safety"]:
         case "at_most_once":
             return "sent, and no answer recorded: a person has to say what happened"
@@ -118,6 +123,12 @@ async def _verdict(drive: Drive, row: Mapping[str, Any]) -> Found[Any] | Absent 
             failpoint("effect.after_verify")
     except Exception as error:
         return Unsure(storable_reason(f"the verifier failed: {type(error).__name__}: {error}"))
-    if not isinstance(verdict, Found | Absent | Unsure):
+    if isinstance(verdict, Found):
+        found = cast("Found[Any]", verdict)
+        try:
+            return Found(drive.spec.keep(found.result), found.evidence)
+        except Unkept as error:
+            return Unsure(storable_reason(f"found, but {error}"))
+    if not isinstance(verdict, Absent | Unsure):
         return Unsure(f"the verifier answered {type(verdict).__name__}, not Found, Absent or Unsure")
-    return cast("Found[Any] | Absent | Unsure", verdict)
+    return verdict

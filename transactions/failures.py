@@ -28,7 +28,7 @@ class FailureClass(StrEnum):
     PERMISSION = "permission"  # stopped until a person has put it right
     REJECTED = "rejected"  # no for good: a result, which the model is told
     UNKNOWN = "unknown"  # it may have happened: verified before anything is sent again
-    CONFLICT = "conflict"  # the other side has our key with another request: a person has to look
+    CONFLICT = "conflict"  # our key came with another request, or the answer cannot be kept: a person has to look
 
 
 @dataclass(frozen=True, slots=True)

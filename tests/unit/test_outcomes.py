@@ -28,7 +28,10 @@ SAID: list[tuple[Exception, Failure]] = [
     (Refused("no"), Failure(FailureClass.REJECTED, "Refused: no")),
     (ToolFailed("cannot"), Failure(FailureClass.REJECTED, "ToolFailed: cannot")),
     (ModelRetry("say it better"), Failure(FailureClass.INVALID_INPUT, "say it better")),
-    (KeyConflict("other body"), Failure(FailureClass.CONFLICT, "KeyConflict: other body")),
+    (
+        KeyConflict("other body"),
+        Failure(FailureClass.CONFLICT, "the other side has this key with another request: other body"),
+    ),
     (PermissionError("no right"), Failure(FailureClass.PERMISSION, "PermissionError: no right")),
     (TimeoutError("late"), Failure(FailureClass.UNKNOWN, "TimeoutError: late")),
     (ValueError("the answer was not JSON"), Failure(FailureClass.UNKNOWN, "ValueError: the answer was not JSON")),
