@@ -28,11 +28,11 @@ from pydantic_core import to_jsonable_python
 
 from steps import DurableAgent
 from steps.bench import Bench
-from steps.calls import Seat, Turns
 from steps.clock import Clock
 from steps.durability import ModelFailed, SurefootDurability
 from steps.effects import Effects
 from steps.journal import Journal
+from steps.seat import Seat, Turns
 from steps.toolset import DurableToolset, ToolRaised
 from transactions import (
     ActionId,
@@ -277,10 +277,11 @@ def _waits(requests: DeferredToolRequests) -> list[Wait]:
         found.append(
             Wait(
                 kind=why["kind"],
-                action_id=ActionId(why["action_id"]),
+                action_id=None if why["action_id"] is None else ActionId(why["action_id"]),
                 call_id=call.tool_call_id,
                 position=why["position"],
                 outcome="go" if why["kind"] == "follows" else None,
+                call=why["call"],
             )
         )
     return found

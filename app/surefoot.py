@@ -35,10 +35,12 @@ from transactions import (
     is_transient,
     is_unstorable,
     runs,
+    undo,
 )
 from transactions.approvals import Decision
 from transactions.backlog import Standing
 from transactions.desk import Desk, File, Outcome, Statement
+from transactions.undo import Done, Way
 
 UNAUTHENTICATED = "unauthenticated"
 AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
@@ -167,6 +169,32 @@ class Surefoot:
         """Cancel a queued, waiting or held run. Raises NotFound, Conflict."""
         async with self._transaction("run.cancel") as session:
             await runs.cancel(session, RunId(run_id), by=by, reason=reason)
+
+    async def undoable(self, run_id: str) -> Sequence[Done]:
+        """The effects of a run, what was done last first, and how it stands with undoing each. Raises NotFound,
+        UnknownAgent."""
+        async with self._transaction("read") as session:
+            return await undo.look(session, RunId(run_id), await self._ways(session, run_id))
+
+    async def undo(self, run_id: str, *, by: str = UNAUTHENTICATED, reason: str = "asked for") -> Sequence[Done]:
+        """Have undone what a run did that is over, what was done last first, by the workers of its agent.
+
+        How everything stands now; asking twice is asking once. The name is recorded as unauthenticated.
+        Raises NotFound, UnknownAgent, Conflict (it is not over, or did nothing that can be undone), InvalidInput.
+        """
+        async with self._transaction("run.undo") as session:
+            return await undo.request(session, RunId(run_id), await self._ways(session, run_id), by=by, reason=reason)
+
+    async def _ways(self, session: Session, run_id: str) -> Mapping[str, Way]:
+        """How the tools of the run's agent are undone, as this process knows it."""
+        name = (await runs.identity(session, RunId(run_id)))["agent"]
+        agent = self.agents.get(name)
+        if agent is None:
+            raise UnknownAgent(
+                f"Run {run_id} is of agent {name!r}, which is not loaded here, so its undos are not known: "
+                "add it to SUREFOOT_AGENTS."
+            )
+        return agent.undo_ways
 
     # Approvals.
 

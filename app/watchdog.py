@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app import engine, machine
-from transactions import Database, Tenant, WorkerId, approvals, failpoint, is_transient, segments, workers
+from transactions import Database, Tenant, WorkerId, approvals, failpoint, is_transient, keys, segments, workers
 
 _log = logging.getLogger("surefoot.watchdog")
 _BATCH = 200
@@ -40,6 +40,7 @@ class Watchdog:
         await self._hand_over()
         await self._restart_lost()
         await self._expire_approvals()
+        await self._wake_sharers()
 
     async def _bury_the_dead(self) -> None:
         """Mark workers without a lease dead, and raise the generation of their runs before anyone takes them over."""
@@ -90,3 +91,11 @@ class Watchdog:
         for approval_id, tenant in overdue:
             async with self.database.transaction("watchdog.expire", tenant) as session:
                 await approvals.expire(session, approval_id)
+
+    async def _wake_sharers(self) -> None:
+        """Runs that wait for an action of another run, and that nobody lived to wake after it settled."""
+        async with self.database.all_tenants("watchdog.look") as session:
+            sharers = await keys.sharers_of_settled(session, limit=_BATCH)
+        for sharer in sharers:
+            async with self.database.transaction("watchdog.share", Tenant(sharer["tenant"])) as session:
+                await keys.wake_sharer(session, sharer)

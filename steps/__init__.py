@@ -1,10 +1,11 @@
 """What touches the model and the tools. See README.md beside this file."""
 
+from steps.declaring import ToolError
 from steps.durable import DurableAgent, RunLimits, durable
 from steps.http import Answer, ApiError, ApiUnanswered, HttpApi
 from steps.kinds import Absent, Action, Approval, Found, KeyConflict, NotSent, Refused, Unsure, from_matches
 from steps.models import model_from_env, tool_returns, turns_so_far
-from steps.tools import ToolError, Tools
+from steps.tools import Tools
 
 __all__ = [
     "Absent",

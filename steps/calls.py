@@ -3,35 +3,37 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_core import PydanticSerializationError
 
 from steps import gate
-from steps.bench import Bench
 from steps.drive import lease_s
-from steps.effects import Effects
-from steps.journal import Done, Journal
+from steps.journal import Done
 from steps.outcomes import call_body
-from steps.tools import RESULT_BYTES_MAX, Spec
+from steps.seat import Seat
+from steps.sharing import wake_sharers
+from steps.spec import RESULT_BYTES_MAX, Spec
 from transactions import (
+    ActionId,
     ActionState,
     ApprovalState,
+    Conflict,
     Event,
-    Execution,
     FailureClass,
     Fenced,
-    Run,
+    InvalidInput,
+    RequestChanged,
     Session,
     TransactionTooLong,
     Tx,
     actions,
     canonical_json,
     is_transient,
+    keys,
     number_fenced,
     outbox,
     receipts,
@@ -40,53 +42,7 @@ from transactions.actions import Request, Ticket
 
 T = TypeVar("T")
 _log = logging.getLogger("surefoot.calls")
-# An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
-EFFECT_DELIVERIES_MAX = 1_000_000
 TRANSACTION_TRIES = 3
-
-
-@dataclass(slots=True)
-class Turns:
-    """Which response is being worked on, and what happened to its calls so far in this execution."""
-
-    base: int
-    responses: int = 0
-    response: ModelResponse | None = None
-    deferred: bool = False
-    failed: str | None = None
-
-    @property
-    def number(self) -> int:
-        return self.base + self.responses
-
-    def begin(self, response: ModelResponse, *, new: bool) -> None:
-        """Turn to a response: a new one from the model, or the one whose calls are being resumed."""
-        self.response = response
-        self.responses += new
-        self.deferred = False
-        self.failed = None
-
-    def call(self, call_id: str) -> tuple[int, ToolCallPart]:
-        """The index of a call among the calls of its response, and the call."""
-        assert self.response is not None, "a call belongs to a response"
-        calls = [part for part in self.response.parts if isinstance(part, ToolCallPart)]
-        return next((i, part) for i, part in enumerate(calls) if part.tool_call_id == call_id)
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """What the tools of one execution of a segment share."""
-
-    bench: Bench
-    effects: Effects
-    journal: Journal
-    execution: Execution
-    run: Run
-    agent: str
-    specs: Mapping[str, Spec]
-    turns: Turns
-    inline_wait_s: float
-    withheld: set[str] = field(default_factory=set[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +96,47 @@ class Call:
         async with self.seat.bench.database.transaction(name, self.seat.execution.tenant) as session:
             return await body(session)
 
+    async def _hold(self, session: Session) -> "_Held":
+        """The action that this call means, made if it is new, and locked."""
+        execution = self.seat.execution
+        if self.spec.key is None:
+            return _Held(self, await actions.prepare(session, execution, self.request), owned=True)
+        try:
+            meant = await keys.prepare(session, execution, self.request, key=lambda: self.spec.key_of(self.arguments))
+        except (RequestChanged, InvalidInput, Conflict) as error:
+            raise ToolFailed(str(error)) from error  # the model may ask for something else
+        call = replace(self, request=replace(self.request, action_id=ActionId(meant.row["action_id"])))
+        if meant.new and not meant.owned:
+            first = {"call": self.request.action_id, "run": meant.row["run_id"]}
+            await call._number(session, "action.shared", **first)
+        return _Held(call, meant.row, meant.owned)
+
+    def _defer(self, kind: str) -> Done:
+        return Done({"defer": kind, "action": self.request.action_id}, "deferred")
+
     # Standing behind a call that waits, or refused because one before failed.
 
     async def stand_behind(self) -> Done:
-        """Prepare the call and ask for its approval, and leave it until the calls before it are done."""
+        """Prepare the call and ask for its approval, and leave it until the calls before it are done.
+
+        A business key is not taken for so long: who stands behind others would let another run wait for them too.
+        """
+        if self.spec.key is not None:
+            return Done({"defer": "follows", "action": None}, "deferred")
 
         async def prepare(session: Session) -> Done:
             row = await actions.prepare(session, self.seat.execution, self.request)
             kind = await self._ask(session) if self.spec.approval else "follows"
             await self._park(session)
             await self._number(session, "action.stands_behind")
-            return _settled(row) or Done({"defer": "approval" if kind == "ask" else "follows"}, "deferred")
+            return _settled(row) or self._defer("approval" if kind == "ask" else "follows")
 
         return await self._commit("tool.stand_behind", prepare)
 
     async def refuse(self, why: str) -> Done:
+        if self.spec.key is not None:
+            return Done({"failed": why})
+
         async def cancel(session: Session) -> Done:
             row = await actions.prepare(session, self.seat.execution, self.request)
             if row["state"] == ActionState.PREPARED:
@@ -183,19 +165,20 @@ class Call:
                 payload=None,
                 consumers=(outbox.EFFECT,),
                 parked=True,
-                attempts_max=EFFECT_DELIVERIES_MAX,
+                attempts_max=outbox.EFFECT_DELIVERIES_MAX,
             )
 
-    async def _number(self, session: Session, kind: str) -> None:
-        await number_fenced(
-            session, self.seat.execution, Event(kind, {"action": self.request.action_id, "tool": self.spec.name})
-        )
+    async def _number(self, session: Session, kind: str, **more: JsonValue) -> None:
+        data: dict[str, JsonValue] = {"action": self.request.action_id, "tool": self.spec.name, **more}
+        await number_fenced(session, self.seat.execution, Event(kind, data))
 
     # A transaction: the caller's rows, the ledger, the receipt, the outbox and the event are one commit.
 
     async def transaction(self) -> Done:
         done = await self._in_time(TRANSACTION_TRIES)
         self.seat.bench.wakeups.poke("outbox")
+        if self.spec.key is not None:
+            await wake_sharers(self.seat.bench.database)
         return done
 
     async def _in_time(self, tries: int) -> Done:
@@ -209,9 +192,14 @@ class Call:
             return await self._in_time(tries - 1)
 
     async def _transact(self, session: Session) -> Done:
-        row = await actions.prepare(session, self.seat.execution, self.request)
-        if (done := _settled(row)) is not None:
+        held = await self._hold(session)
+        if (done := held.settled()) is not None:
             return done
+        if not held.owned:
+            return held.call._defer("delivery")
+        return await held.call._write(session)
+
+    async def _write(self, session: Session) -> Done:
         if (done := await self._gate(session)) is not None:
             return done
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
@@ -240,7 +228,7 @@ class Call:
             return None
         if await self._ask(session) == "ask":
             await self._number(session, "approval.requested")
-            return Done({"defer": "approval"}, "deferred")
+            return self._defer("approval")
         if self.spec.kind == "effect":
             return None  # checked by the claim, in its transaction
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
@@ -257,10 +245,11 @@ class Call:
         try:
             prepared = await self._commit("tool.effect", self._prepare_and_claim)
         except gate.Objection as error:
-            await self._withdraw(str(error))
-            return _settled(await self._load(), mine=True) or Done({"defer": "delivery"}, "deferred")
+            held = await self._withdraw(str(error))
+            return _settled(await held.call._load(), mine=True) or held.call._defer("delivery")
         if isinstance(prepared, Done):
             return prepared
+        held = prepared.held
         if prepared.ticket is not None:
             # From here the claim of the delivery is the right to act: the segment may end before the effect does.
             ticket = replace(prepared.ticket, execution=None)
@@ -268,16 +257,21 @@ class Call:
             await asyncio.wait({task}, timeout=self.seat.inline_wait_s)
             if task.done() and isinstance(error := task.exception(), Fenced):
                 raise error
-        else:
-            await self._others()
-        row = await self._load()
+        elif held.owned or held.row["state"] == ActionState.IN_FLIGHT:
+            await held.call._others()
+        row = await held.call._load()
+        if not held.owned and row["state"] == ActionState.CANCELLED:
+            return await self.effect()  # its owner gave it up unsent: now it is this call's turn
         waiting_for = "verification" if row["state"] == ActionState.UNKNOWN else "delivery"
-        return _settled(row, mine=prepared.ticket is not None) or Done({"defer": waiting_for}, "deferred")
+        return _settled(row, mine=prepared.ticket is not None, shared=not held.owned) or held.call._defer(waiting_for)
 
     async def _prepare_and_claim(self, session: Session) -> "Done | _Prepared":
-        row = await actions.prepare(session, self.seat.execution, self.request)
-        if (done := _settled(row)) is not None:
+        held = await self._hold(session)
+        if (done := held.settled()) is not None:
             return done
+        return await held.call._claim(session, held) if held.owned else _Prepared(held)
+
+    async def _claim(self, session: Session, held: "_Held") -> "Done | _Prepared":
         await self._park(session)
         if (done := await self._gate(session)) is not None:
             return done
@@ -287,21 +281,23 @@ class Call:
         )
         await self._number(session, "action.prepared")
         if attempt is None:
-            return _Prepared(None)
+            return _Prepared(held)
         ticket = Ticket(self.request.action_id, attempt, worker_id, self.seat.execution)
-        if row["state"] != ActionState.PREPARED or row["attempt"] >= row["attempts_max"]:
-            return _Prepared(ticket)
+        if held.row["state"] != ActionState.PREPARED or held.row["attempt"] >= held.row["attempts_max"]:
+            return _Prepared(held, ticket)
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        return _Prepared(ticket, await gate.claim(tx, ticket, self.spec, row))
+        return _Prepared(held, ticket, await gate.claim(tx, ticket, self.spec, held.row))
 
-    async def _withdraw(self, why: str) -> None:
+    async def _withdraw(self, why: str) -> "_Held":
         """Cancel the action: its approval does not hold any more. Nothing when somebody has sent it meanwhile."""
 
-        async def cancel(session: Session) -> None:
-            if await actions.cancel(session, [self.request.action_id], reason=why):
-                await self._number(session, "action.cancelled")
+        async def cancel(session: Session) -> _Held:
+            held = await self._hold(session)
+            if held.owned and await actions.cancel(session, [held.call.request.action_id], reason=why):
+                await held.call._number(session, "action.cancelled")
+            return held
 
-        await self._commit("tool.withdraw", cancel)
+        return await self._commit("tool.withdraw", cancel)
 
     async def _others(self) -> None:
         """Another worker drives it: wait for its end, as long as for our own."""
@@ -317,19 +313,36 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class _Held:
+    """The action that a call means, locked until the commit; `call` is the call under that action's id.
+
+    `owned`: the action is this call's own, to be done by its run alone.
+    """
+
+    call: Call
+    row: Mapping[str, Any]
+    owned: bool
+
+    def settled(self) -> Done | None:
+        return _settled(self.row, shared=not self.owned)
+
+
+@dataclass(frozen=True, slots=True)
 class _Prepared:
     """An effect on its way: our ticket, if nobody else holds it, and the row if this commit claimed it."""
 
-    ticket: Ticket | None
+    held: _Held
+    ticket: Ticket | None = None
     claimed: Mapping[str, Any] | None = None
 
 
-def _settled(row: Mapping[str, Any], *, mine: bool = False) -> Done | None:
+def _settled(row: Mapping[str, Any], *, mine: bool = False, shared: bool = False) -> Done | None:
     """The value of a settled action; how it came about, from its first receipt."""
     state = ActionState(row["state"])
     if not state.settled:
         return None
-    how = "verified" if row["receipt_source"] == "verification" else "ran" if mine else "reused"
+    verified = row["receipt_source"] == "verification" and not shared
+    how = "verified" if verified else "ran" if mine else "reused"
     if state is ActionState.SUCCEEDED:
         return Done({"value": row["result"]}, how)
     return Done({"retry" if row["failure"] == FailureClass.INVALID_INPUT else "failed": row["reason"]}, how)

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from steps.bench import Bench
 from steps.kinds import Action
-from steps.tools import Spec
+from steps.spec import Spec
 from transactions import ActionState, Run, Session, Tenant, actions, approvals, outbox, runs, until_committed
 from transactions.actions import Ticket
 

@@ -11,9 +11,12 @@ from pydantic_ai import Agent
 from pydantic_ai.durable_exec import BaseDurabilityCapability
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from steps.tools import Spec, ToolError, Tools
+from steps.declaring import ToolError
+from steps.spec import Spec
+from steps.tools import Tools
 from transactions import InvalidInput, Run
 from transactions.migrate import Tables
+from transactions.undo import Way
 
 D = TypeVar("D")
 I = TypeVar("I")  # noqa: E741  the input's type
@@ -53,6 +56,11 @@ class DurableAgent(Generic[D]):
         """Deps for one execution, made from the run alone."""
         made = self.deps(run)
         return await made if inspect.isawaitable(made) else cast(D, made)
+
+    @property
+    def undo_ways(self) -> Mapping[str, Way]:
+        """How the effects of each tool that names an undo are undone."""
+        return {name: spec.undo.way for name, spec in self.specs.items() if spec.undo is not None}
 
     def parse_input(self, value: object) -> JsonValue:
         """The input in its canonical JSON form. Raises InvalidInput with what is wrong with it."""

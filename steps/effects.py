@@ -11,7 +11,8 @@ from typing import Any
 from steps import sending, verifying
 from steps.bench import Bench
 from steps.drive import Drive
-from transactions import ActionState, Fenced, Tenant
+from steps.sharing import wake_sharers
+from transactions import ActionState, Fenced, Tenant, until_committed
 from transactions.actions import Ticket
 
 _log = logging.getLogger("surefoot.effects")
@@ -66,3 +67,7 @@ class Effects:
             else:
                 await verifying.resolve(drive, row)
         self._bench.wakeups.poke("actions")
+        if drive.spec.key is not None:
+            await until_committed(lambda: wake_sharers(self._bench.database), self._bench.still_mine)
+        if drive.spec.undoes:
+            self._bench.wakeups.poke("outbox")  # the next one of its run may go

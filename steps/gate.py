@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
 
-from steps.tools import Spec
+from steps.spec import Spec
 from transactions import ApprovalState, Execution, Tx, actions, approvals
 from transactions.actions import Ticket
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -40,6 +40,15 @@ class EffectLimits:
             raise ValueError(
                 "attempt_s and elapsed_s_max must be above 0, attempts_max and verifications_max at least 1."
             )
+
+
+class Limits(TypedDict, total=False):
+    """Those of `EffectLimits` that an effect is given."""
+
+    attempt_s: float
+    attempts_max: int
+    elapsed_s_max: float
+    verifications_max: int
 
 
 @dataclass(frozen=True, slots=True)

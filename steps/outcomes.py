@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from steps.kinds import KeyConflict, NotSent, Refused
-from steps.tools import Unkept
+from steps.spec import Unkept
 from transactions import Failure, FailureClass, failures
 from transactions.failures import Classify
 

@@ -17,6 +17,7 @@ from transactions import (
     Session,
     WorkerId,
     actions,
+    attempts,
     failpoint,
     receipts,
 )
@@ -78,12 +79,12 @@ async def _give_up(drive: Drive, row: Mapping[str, Any], why: str) -> None:
     if row["safety"] == "idempotent" and row["unknown_attempts"]:
         await drive.commit(
             "effect.park",
-            lambda session: actions.leave_to_a_person(session, action_id, reason=f"{why}, and one may count", **where),
+            lambda session: attempts.leave_to_a_person(session, action_id, reason=f"{why}, and one may count", **where),
         )
         return
     await drive.commit(
         "effect.refuse",
-        lambda session: actions.refuse(session, action_id, reason=why, failure=row["failure"], **where),
+        lambda session: attempts.refuse(session, action_id, reason=why, failure=row["failure"], **where),
     )
 
 
@@ -128,7 +129,7 @@ async def _record(drive: Drive, claimed: Mapping[str, Any], failure: Failure) ->
             pause_s = max(_backoff_s(claimed["attempt"]), failure.retry_after_s or 0.0)
 
             async def again(session: Session) -> None:
-                await actions.not_sent(session, action_id, reason=reason, failure=kind, **where)
+                await attempts.not_sent(session, action_id, reason=reason, failure=kind, **where)
                 if pause_s > _INLINE_PAUSE_S_MAX:
                     await drive.give_back(session, pause_s=pause_s, why=reason)
 
@@ -136,13 +137,13 @@ async def _record(drive: Drive, claimed: Mapping[str, Any], failure: Failure) ->
             return pause_s if pause_s <= _INLINE_PAUSE_S_MAX else 0.0
         case FailureClass.INVALID_INPUT | FailureClass.REJECTED:
             await drive.commit(
-                "effect.refused", lambda s: actions.refuse(s, action_id, reason=reason, failure=kind, **where)
+                "effect.refused", lambda s: attempts.refuse(s, action_id, reason=reason, failure=kind, **where)
             )
         case FailureClass.PERMISSION:
-            await drive.commit("effect.stopped", lambda s: actions.stop(s, action_id, reason=reason, **where))
+            await drive.commit("effect.stopped", lambda s: attempts.stop(s, action_id, reason=reason, **where))
         case FailureClass.UNKNOWN | FailureClass.CONFLICT:
             await drive.commit(
-                "effect.unknown", lambda s: actions.doubt(s, action_id, reason=reason, failure=kind, **where)
+                "effect.unknown", lambda s: attempts.doubt(s, action_id, reason=reason, failure=kind, **where)
             )
     return 0.0
 

@@ -2,26 +2,26 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, get_type_hints, overload
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic_ai import FunctionToolset, RunContext
 
-from steps.kinds import (
-    ATTEMPT_S,
-    ATTEMPTS_MAX,
-    ELAPSED_S_MAX,
-    VERIFICATIONS_MAX,
-    Absent,
-    Action,
-    Approval,
-    EffectLimits,
-    Found,
-    Kind,
-    Unsure,
+from steps.declaring import (
+    ToolError,
+    check_first,
+    check_key,
+    check_same_parameters,
+    check_undo,
+    limits_of,
+    name_of,
+    safety_of,
+    schema_only,
+    undo_parser,
 )
-from transactions import InvalidInput, Tx, canonical_json
+from steps.kinds import Absent, Action, Approval, EffectLimits, Found, Kind, Limits, Unsure
+from steps.spec import Spec
+from transactions import Tx
 from transactions.actions import Safety
 from transactions.failures import Classify
 
@@ -35,62 +35,8 @@ Verifier = Callable[Concatenate[Action[D], P], Awaitable[Found[R] | Absent | Uns
 Effect = Callable[Concatenate[Action[D], P], Awaitable[R]]
 Transaction = Callable[Concatenate[Tx[D], P], Awaitable[R]]
 Read = Callable[Concatenate[RunContext[D], P], R]
-
-
-RESULT_BYTES_MAX = 512 * 1024
-
-
-class Unkept(Exception):
-    """An effect was done, and what it answered cannot be kept."""
-
-
-class ToolError(Exception):
-    """A tool is declared wrongly. Raised while declaring, before anything runs; says what to write instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """A declared tool: what the toolset wrapper and the relay need to know of it."""
-
-    name: str
-    kind: Kind
-    safety: Safety
-    body: Callable[..., Any]
-    verify: Callable[..., Awaitable[Any]] | None
-    approval: Approval[Any, ...] | None
-    limits: EffectLimits
-    classify: Classify | None
-    result: TypeAdapter[Any]
-    parse: Callable[[Mapping[str, Any]], dict[str, Any]]
-
-    def dump(self, value: object) -> JsonValue:
-        """The result as JSON. Raises pydantic's error when the value is not of the declared type."""
-        return cast(JsonValue, self.result.dump_python(value, mode="json", warnings="error"))
-
-    def keep(self, value: object) -> JsonValue:
-        """An effect's result as JSON that can be kept. Raises Unkept, for what happened has no answer then."""
-        try:
-            result = self.dump(value)
-            size = len(canonical_json(result).encode())
-        except ValueError as error:
-            raise Unkept(f"it answered what {self.name} does not declare: {error}") from error
-        if size > RESULT_BYTES_MAX:
-            raise Unkept(f"it answered {size} bytes, over {RESULT_BYTES_MAX}: return less, such as a reference")
-        return result
-
-    def accept(self, value: JsonValue) -> JsonValue:
-        """A result that a person gives, as the tool itself would have given it. Raises InvalidInput."""
-        try:
-            return self.dump(self.result.validate_json(canonical_json(value)))
-        except ValueError as error:
-            words = str(error)
-            if isinstance(error, ValidationError):
-                first = error.errors()[0]
-                where = "".join(f"{part}: " for part in first["loc"])
-                words = f"{where}{first['msg']}"
-            raise InvalidInput(
-                f"{self.name} does not answer that ({words}): give a result like one of its own, as JSON."
-            ) from error
+Key = Callable[P, str]
+Undo = Callable[[Action[D], R], Awaitable[object]]
 
 
 class Tools(FunctionToolset[D], Generic[D]):
@@ -112,14 +58,19 @@ class Tools(FunctionToolset[D], Generic[D]):
     @overload
     def transaction(self, body: Transaction[D, P, R], /) -> Transaction[D, P, R]: ...
     @overload
-    def transaction(self, *, approval: Approval[D, P]) -> Callable[[Transaction[D, P, R]], Transaction[D, P, R]]: ...
-    def transaction(self, *bodies: Callable[..., Any], approval: Any = None) -> Callable[..., Any]:
-        """Writes in this database: your rows, the ledger, the outbox and the result are one commit."""
+    def transaction(
+        self, *, approval: Approval[D, P] | None = None, key: Key[P] | None = None
+    ) -> Callable[[Transaction[D, P, R]], Transaction[D, P, R]]: ...
+    def transaction(self, *bodies: Callable[..., Any], approval: Any = None, key: Any = None) -> Callable[..., Any]:
+        """Writes in this database: your rows, the ledger, the outbox and the result are one commit.
+
+        `key=`: of the tool's own parameters, the business key under which it is done once for all runs.
+        """
 
         def declare(body: Callable[..., Any]) -> Callable[..., Any]:
             if not inspect.iscoroutinefunction(body):
-                raise ToolError(f"transaction {_name(body)}: its session is async, so write `async def`.")
-            self._declare(body, kind="transaction", safety="transaction", first=Tx, approval=approval)
+                raise ToolError(f"transaction {name_of(body)}: its session is async, so write `async def`.")
+            self._declare(body, kind="transaction", safety="transaction", first=Tx, approval=approval, key=key)
             return body
 
         return declare(*bodies) if bodies else declare
@@ -131,10 +82,9 @@ class Tools(FunctionToolset[D], Generic[D]):
         verify: Verifier[D, P, R],
         idempotent: bool = False,
         approval: Approval[D, P] | None = None,
-        attempt_s: float = ATTEMPT_S,
-        attempts_max: int = ATTEMPTS_MAX,
-        elapsed_s_max: float = ELAPSED_S_MAX,
-        verifications_max: int = VERIFICATIONS_MAX,
+        key: Key[P] | None = None,
+        undo: Undo[D, R] | None = None,
+        **limits: Unpack[Limits],
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
     @overload
     def effect(
@@ -143,9 +93,9 @@ class Tools(FunctionToolset[D], Generic[D]):
         idempotent: bool = False,
         at_most_once: bool = False,
         approval: Approval[D, P] | None = None,
-        attempt_s: float = ATTEMPT_S,
-        attempts_max: int = ATTEMPTS_MAX,
-        elapsed_s_max: float = ELAPSED_S_MAX,
+        key: Key[P] | None = None,
+        undo: Undo[D, R] | None = None,
+        **limits: Unpack[Limits],
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
     def effect(
         self,
@@ -154,38 +104,73 @@ class Tools(FunctionToolset[D], Generic[D]):
         idempotent: bool = False,
         at_most_once: bool = False,
         approval: Any = None,
-        attempt_s: float = ATTEMPT_S,
-        attempts_max: int = ATTEMPTS_MAX,
-        elapsed_s_max: float = ELAPSED_S_MAX,
-        verifications_max: int = VERIFICATIONS_MAX,
+        key: Callable[..., str] | None = None,
+        undo: Callable[..., Any] | None = None,
+        **limits: Unpack[Limits],
     ) -> Callable[..., Any]:
         """Touches the outside, once. Say how a second send is made harmless:
 
         `verify=`: it is looked up before it is sent again. `idempotent=True`: the other side honours `action.id` as
         key. `at_most_once=True`: neither is possible, so an unknown outcome waits for a person.
-        `attempt_s`: seconds after which an attempt is over; nothing of it may reach the other side later. The other
-        limits are those of `EffectLimits`.
+        `key=`: of the tool's own parameters, the business key under which it is done once for all runs.
+        `undo=`: what a person may ask for when the run is over, declared with `@tools.undo`.
+        limits: those of `EffectLimits`.
         """
 
         def declare(body: Callable[..., Any]) -> Callable[..., Any]:
-            try:
-                limits = EffectLimits(attempt_s, attempts_max, elapsed_s_max, verifications_max)
-            except ValueError as error:
-                raise ToolError(f"effect {_name(body)}: {error}") from error
-            if verify is None and not idempotent and not at_most_once:
-                raise ToolError(
-                    f"effect {_name(body)}: say how a second send is made harmless: verify=LOOKUP, idempotent=True "
-                    "(the other side honours action.id as key) or at_most_once=True (an unknown outcome asks a person)."
-                )
-            safety: Safety = "verify" if verify is not None else "idempotent" if idempotent else "at_most_once"
             self._declare(
                 body,
                 kind="effect",
-                safety=safety,
+                safety=safety_of("effect", body, verify=verify, idempotent=idempotent, at_most_once=at_most_once),
                 first=Action,
                 verify=verify,
                 approval=approval,
-                limits=limits,
+                key=key,
+                undo=undo,
+                limits=limits_of("effect", body, limits),
+            )
+            return body
+
+        return declare
+
+    @overload
+    def undo(
+        self,
+        *,
+        verify: Verifier[D, P, R],
+        idempotent: bool = False,
+        **limits: Unpack[Limits],
+    ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
+    @overload
+    def undo(
+        self,
+        *,
+        idempotent: bool = False,
+        at_most_once: bool = False,
+        **limits: Unpack[Limits],
+    ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
+    def undo(
+        self,
+        *,
+        verify: Callable[..., Any] | None = None,
+        idempotent: bool = False,
+        at_most_once: bool = False,
+        **limits: Unpack[Limits],
+    ) -> Callable[..., Any]:
+        """Takes back what an effect did, and is given its result as the second parameter. The model never sees it.
+
+        An action of its own: it says like any effect how a second send is made harmless.
+        """
+
+        def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+            self._declare(
+                body,
+                kind="effect",
+                safety=safety_of("undo", body, verify=verify, idempotent=idempotent, at_most_once=at_most_once),
+                first=Action,
+                verify=verify,
+                undoes=True,
+                limits=limits_of("undo", body, limits),
             )
             return body
 
@@ -200,20 +185,21 @@ class Tools(FunctionToolset[D], Generic[D]):
         first: type,
         verify: Callable[..., Any] | None = None,
         approval: Approval[Any, ...] | None = None,
+        key: Callable[..., str] | None = None,
+        undo: Callable[..., Any] | None = None,
+        undoes: bool = False,
         limits: EffectLimits | None = None,
     ) -> None:
-        name = _name(body)
+        name = name_of(body)
         hints = get_type_hints(body, include_extras=True)
-        _check_first(body, hints, kind=kind, first=first)
+        check_first(body, hints, kind=kind, first=first)
         if verify is not None:
-            _check_same_parameters(body, verify, name)
-        tool = self.add_function(
-            body if kind == "read" else _schema_only(body, hints),
-            takes_ctx=True,
-            name=name,
-            metadata={METADATA_KEY: {"tool": name, "kind": kind}},
-            sequential=kind == "effect" or approval is not None,
-        )
+            check_same_parameters(body, verify, name)
+        if key is not None:
+            check_key(key, body, f"{kind} {name}")
+        if name in self.specs and (undoes or self.specs[name].undoes):
+            raise ToolError(f"toolset {self.id}: two tools are called {name}: rename one.")
+        gated = approval is not None
         self.specs[name] = Spec(
             name=name,
             kind=kind,
@@ -224,50 +210,33 @@ class Tools(FunctionToolset[D], Generic[D]):
             limits=limits or EffectLimits(),
             classify=self._classify,
             result=TypeAdapter(hints.get("return", Any)),
-            parse=lambda arguments: cast(
-                "dict[str, Any]", tool.function_schema.validator.validate_python(dict(arguments))
-            ),
+            parse=undo_parser(body, hints) if undoes else self._offer(body, hints, kind=kind, gated=gated),
+            key=key,
+            undo=None if undo is None else self._undo_of(undo, body, hints),
+            undoes=undoes,
         )
 
-
-def _name(body: Callable[..., Any]) -> str:
-    return getattr(body, "__name__", repr(body))
-
-
-def _check_first(body: Callable[..., Any], hints: Mapping[str, Any], *, kind: str, first: type) -> None:
-    parameters = list(inspect.signature(body).parameters.values())
-    annotation = hints.get(parameters[0].name) if parameters else None
-    origin = getattr(annotation, "__origin__", annotation)
-    if origin is not first:
-        raise ToolError(
-            f"{kind} {_name(body)}: its first parameter must be annotated {first.__name__}[Deps], and it is "
-            f"{annotation!r}. Write `async def {_name(body)}({first.__name__.lower()}: {first.__name__}[Deps], ...)`."
+    def _offer(
+        self, body: Callable[..., Any], hints: Mapping[str, Any], *, kind: Kind, gated: bool
+    ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        """Offer the tool to the model. Returns what parses the arguments that it gives."""
+        name = name_of(body)
+        tool = self.add_function(
+            body if kind == "read" else schema_only(body, hints),
+            takes_ctx=True,
+            name=name,
+            metadata={METADATA_KEY: {"tool": name, "kind": kind}},
+            sequential=kind == "effect" or gated,
         )
-    if any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters[1:]):
-        raise ToolError(
-            f"{kind} {_name(body)}: name every parameter; *args, **kwargs and positional-only ones have no name."
-        )
+        validator = tool.function_schema.validator
+        return lambda arguments: cast("dict[str, Any]", validator.validate_python(dict(arguments)))
 
-
-def _check_same_parameters(body: Callable[..., Any], verify: Callable[..., Any], name: str) -> None:
-    mine, its = (list(inspect.signature(f).parameters)[1:] for f in (body, verify))
-    if mine != its:
-        raise ToolError(f"effect {name}: its verifier takes {its} and must take the tool's own parameters {mine}.")
-
-
-def _schema_only(body: Callable[..., Any], hints: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function with the body's name, words and parameters, which is never what runs."""
-    signature = inspect.signature(body)
-    first, *rest = signature.parameters.values()
-
-    async def declared(ctx: RunContext[Any], **_: Any) -> Any:  # noqa: ARG001
-        raise ToolError(f"{_name(body)} changes something: run its agent through Surefoot, which makes that safe.")
-
-    declared.__name__ = _name(body)
-    declared.__doc__ = body.__doc__
-    context = cast(type, RunContext[Any])
-    annotations: dict[str, Any] = {**hints, first.name: context}
-    declared.__annotations__ = annotations
-    parameters = [first.replace(annotation=context), *(p.replace(annotation=hints.get(p.name, Any)) for p in rest)]
-    declared.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    return declared
+    def _undo_of(self, undo: Callable[..., Any], body: Callable[..., Any], hints: Mapping[str, Any]) -> Spec:
+        declared = self.specs.get(name_of(undo))
+        if declared is None or declared.body is not undo or not declared.undoes:
+            raise ToolError(
+                f"effect {name_of(body)}: its undo {name_of(undo)} is not declared. Write `@tools.undo(...)` above "
+                f"it, on the same toolset {self.id!r}, and before the effect."
+            )
+        check_undo(undo, body, hints)
+        return declared

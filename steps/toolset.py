@@ -14,10 +14,12 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
-from steps.calls import Call, Seat
+from steps.calls import Call
 from steps.journal import Done
 from steps.outcomes import read_freely
-from steps.tools import METADATA_KEY, Spec
+from steps.seat import Seat
+from steps.spec import Spec
+from steps.tools import METADATA_KEY
 from transactions import (
     ActionId,
 )
@@ -61,6 +63,7 @@ class DurableToolset(WrapperToolset[D]):
         return self._answer(outcome, request)
 
     def _request(self, spec: Spec, call_id: str) -> Request:
+        """What is asked for, under the call's own id; its action may have another one, by its business key."""
         position, call = self.seat.turns.call(call_id)
         if "\\u0000" in call.args_as_json_str():
             raise ModelRetry("An argument contains a NUL character: send it without.")
@@ -105,7 +108,12 @@ class DurableToolset(WrapperToolset[D]):
         if "defer" in outcome:
             self.seat.turns.deferred = True
             raise ApprovalRequired(
-                metadata={"kind": outcome["defer"], "action_id": request.action_id, "position": request.position}
+                metadata={
+                    "kind": outcome["defer"],
+                    "action_id": outcome.get("action", request.action_id),  # the call's own where it names none
+                    "call": request.action_id,
+                    "position": request.position,
+                }
             )
         if "value" not in outcome and (request.kind == "effect" or request.gated):
             self.seat.turns.failed = outcome.get("failed") or "it has to be corrected first"

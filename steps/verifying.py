@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from steps.drive import Drive
 from steps.kinds import Absent, Found, Unsure
-from steps.tools import Unkept
-from transactions import ActionState, FailureClass, Session, actions, failpoint, receipts, storable_reason
+from steps.spec import Unkept
+from transactions import ActionState, FailureClass, Session, attempts, failpoint, receipts, storable_reason
 
 _PAUSE_S = 0.5
 _PAUSE_S_MAX = 3600.0
@@ -22,7 +22,7 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
     if (why := _nobody_to_ask(row)) is not None:
         await drive.commit(
             "effect.park",
-            lambda session: actions.leave_to_a_person(
+            lambda session: attempts.leave_to_a_person(
                 session, action_id, attempt=attempt, reason=why, worker_id=worker_id
             ),
         )
@@ -36,7 +36,7 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
         case Found():
 
             async def found(session: Session) -> None:
-                await actions.judge(
+                await attempts.judge(
                     session,
                     action_id,
                     attempt=attempt,
@@ -57,7 +57,7 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
         case Absent():
 
             async def absent(session: Session) -> None:
-                await actions.judge(
+                await attempts.judge(
                     session,
                     action_id,
                     attempt=attempt,
@@ -65,7 +65,7 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
                     evidence=verdict.evidence,
                     worker_id=worker_id,
                 )
-                await actions.absent(session, action_id, attempt=attempt, worker_id=worker_id)
+                await attempts.absent(session, action_id, attempt=attempt, worker_id=worker_id)
 
             await drive.commit("effect.absent", absent)
         case Unsure():
@@ -92,7 +92,7 @@ async def _ask_again(drive: Drive, row: Mapping[str, Any], verdict: Unsure) -> N
     action_id, attempt, worker_id = drive.ticket.action_id, row["attempt"], drive.ticket.worker_id
 
     async def unsure(session: Session) -> None:
-        await actions.doubt(
+        await attempts.doubt(
             session,
             action_id,
             attempt=attempt,
@@ -100,7 +100,7 @@ async def _ask_again(drive: Drive, row: Mapping[str, Any], verdict: Unsure) -> N
             failure=FailureClass.UNKNOWN,
             worker_id=worker_id,
         )
-        await actions.judge(
+        await attempts.judge(
             session, action_id, attempt=attempt, verdict="unsure", evidence=verdict.evidence, worker_id=worker_id
         )
 

@@ -14,11 +14,10 @@ from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import outbox, waits
-from transactions.canonical import canonical_json, request_hash, storable_json, storable_reason
+from transactions.canonical import canonical_json, request_hash
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import RequestChanged
 from transactions.events import Event, Execution, number, number_fenced, number_open
-from transactions.failures import FailureClass
 from transactions.ids import ActionId, RunId, WorkerId
 from transactions.statements import load
 from transactions.states import ActionState, RunState
@@ -29,7 +28,6 @@ _RUNS = load("runs")
 
 Kind = Literal["transaction", "effect"]
 Safety = Literal["transaction", "idempotent", "verify", "at_most_once"]
-Verdict = Literal["found", "absent", "unsure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,12 @@ async def prepare(session: AsyncSession, execution: Execution, request: Request)
 
     Raises RequestChanged when the id came with another request.
     """
-    digest = request_hash(request.arguments)
+    row = await insert_and_lock(session, execution, request)
+    return await as_requested(session, row, request, then="Start a new run for the new request")
+
+
+async def insert_and_lock(session: AsyncSession, execution: Execution, request: Request) -> Mapping[str, Any]:
+    """The row under this id, whoever made it first and for what."""
     await execute(
         session,
         _ACTIONS["insert_if_new"],
@@ -83,7 +86,7 @@ async def prepare(session: AsyncSession, execution: Execution, request: Request)
         kind=request.kind,
         safety=request.safety,
         request=canonical_json(request.arguments),
-        request_hash=digest,
+        request_hash=request_hash(request.arguments),
         gated=request.gated,
         attempts_max=request.attempts_max,
         attempt_s=request.attempt_s,
@@ -92,10 +95,18 @@ async def prepare(session: AsyncSession, execution: Execution, request: Request)
     )
     row = await fetch_one(session, _ACTIONS["lock"], action_id=request.action_id)
     assert row is not None
-    if row["request_hash"] != digest or row["tool"] != request.tool:
+    return row
+
+
+async def as_requested(
+    session: AsyncSession, row: Mapping[str, Any], request: Request, *, then: str
+) -> Mapping[str, Any]:
+    """The locked row, if it is of this very request. Raises RequestChanged; `then`: what to do about that."""
+    digest = request_hash(request.arguments)
+    if (row["request_hash"], row["tool"], row["kind"]) != (digest, request.tool, request.kind):
         raise RequestChanged(
             f"Action {request.action_id} is recorded with another request ({row['tool']}, {row['request_hash'][:12]}; "
-            f"now {request.tool}, {digest[:12]}). Nothing was sent. Start a new run for the new request."
+            f"now {request.tool}, {digest[:12]}). Nothing was sent. {then}."
         )
     # The receipts are read after the lock was waited for: its own statement saw them as they were before.
     return await get(session, request.action_id) if ActionState(row["state"]).settled else row
@@ -145,18 +156,10 @@ async def claim(session: AsyncSession, ticket: Ticket, *, attempt: int) -> Mappi
     if ticket.execution is not None:
         await number_fenced(session, ticket.execution, event)
         return row
+    if row["undoes"] is not None:  # asked for by a person, of a run that is over
+        await number(session, row["run_id"], event, worker_id=ticket.worker_id)
+        return row
     return row if await number_open(session, row["run_id"], event, worker_id=ticket.worker_id) else None
-
-
-async def finish_attempt(session: AsyncSession, action_id: ActionId, attempt: int, outcome: str, detail: str) -> None:
-    await execute(
-        session,
-        _ACTIONS["finish_attempt"],
-        action_id=action_id,
-        attempt=attempt,
-        outcome=outcome,
-        detail=storable_reason(detail),
-    )
 
 
 async def wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
@@ -165,157 +168,17 @@ async def wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> Non
     await waits.wake(session, run_id)
 
 
-async def refuse(
-    session: AsyncSession,
-    action_id: ActionId,
-    *,
-    attempt: int,
-    reason: str,
-    worker_id: WorkerId,
-    failure: FailureClass | None = None,
-) -> bool:
-    """The other side refused, or a limit was reached: FAILED with the reason, and the run goes on."""
-    row = await fetch_one(
-        session, _ACTIONS["fail_if_attempt"], action_id=action_id, attempt=attempt, reason=reason, failure=failure
-    )
-    if row is None:
-        return False
-    await finish_attempt(session, action_id, attempt, "refused", reason)
-    await outbox.close_effect(session, [action_id], state="dead", detail=reason)
-    data: dict[str, JsonValue] = {"action": action_id, "reason": reason, "failure": failure}
-    await number(session, row["run_id"], Event("action.failed", data), worker_id=worker_id)
-    await wake(session, row["run_id"], action_id)
-    return True
-
-
-async def doubt(
-    session: AsyncSession,
-    action_id: ActionId,
-    *,
-    attempt: int,
-    reason: str,
-    worker_id: WorkerId,
-    failure: FailureClass = FailureClass.UNKNOWN,
-) -> bool:
-    """Something was sent and nobody knows the outcome: UNKNOWN, until it is verified."""
-    row = await fetch_one(
-        session,
-        _ACTIONS["unknown_if_in_flight_attempt"],
-        action_id=action_id,
-        attempt=attempt,
-        reason=reason,
-        failure=failure,
-    )
-    if row is None:
-        return False
-    await finish_attempt(session, action_id, attempt, "unknown", reason)
-    data: dict[str, JsonValue] = {"action": action_id, "reason": reason, "failure": failure}
-    await number(session, row["run_id"], Event("action.unknown", data), worker_id=worker_id)
-    return True
-
-
-async def leave_to_a_person(
-    session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId
-) -> bool:
-    """UNKNOWN, and nobody is asked any more but a person: off the schedule, on the desk. False: not this attempt."""
-    row = await fetch_one(
-        session, _ACTIONS["unknown_for_a_person"], action_id=action_id, attempt=attempt, reason=reason
-    )
-    if row is None:
-        return False
-    await finish_attempt(session, action_id, attempt, "unknown", reason)
-    await outbox.park_effect(session, action_id, detail=reason)
-    event = Event("action.on_the_desk", {"action": action_id, "reason": reason})
-    await number(session, row["run_id"], event, worker_id=worker_id)
-    return True
-
-
-async def not_sent(
-    session: AsyncSession,
-    action_id: ActionId,
-    *,
-    attempt: int,
-    reason: str,
-    worker_id: WorkerId,
-    failure: FailureClass = FailureClass.TRANSIENT,
-) -> bool:
-    """Nothing came of the attempt there: back to PREPARED, to be sent again. A rate limit uses up no attempt."""
-    row = await fetch_one(
-        session,
-        _ACTIONS["prepare_again_if_not_sent"],
-        action_id=action_id,
-        attempt=attempt,
-        reason=reason,
-        failure=failure,
-        more=0 if failure is FailureClass.TRANSIENT else 1,
-    )
-    if row is None:
-        return False
-    await finish_attempt(session, action_id, attempt, "not_sent", reason)
-    data: dict[str, JsonValue] = {"action": action_id, "reason": reason, "failure": failure}
-    await number(session, row["run_id"], Event("action.not_sent", data), worker_id=worker_id)
-    await cancel_if_run_is_over(session, row["run_id"], action_id)
-    return True
-
-
-async def stop(session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId) -> bool:
-    """The other side does not let us: PREPARED, and on the desk until a person has put that right."""
-    failure = FailureClass.PERMISSION
-    if not await not_sent(session, action_id, attempt=attempt, reason=reason, failure=failure, worker_id=worker_id):
-        return False
-    await outbox.close_effect(session, [action_id], state="dead", detail=reason)
-    return True
-
-
 async def cancel_if_run_is_over(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
-    """After `number`, which holds the run row's lock. Nobody would ever send it, and nobody else would cancel it."""
+    """After `number`, which holds the run row's lock. Nobody would ever send it, and nobody else would cancel it.
+
+    What undoes an effect goes on: the run was over when a person asked for it.
+    """
+    if (await get(session, action_id))["undoes"] is not None:
+        return
     run = await fetch_one(session, _RUNS["identity"], run_id=run_id)
     assert run is not None
     if RunState(run["state"]).ended:
         await cancel(session, [action_id], reason=f"the run is {run['state']}")
-
-
-async def judge(
-    session: AsyncSession,
-    action_id: ActionId,
-    *,
-    attempt: int,
-    verdict: Verdict,
-    evidence: JsonValue,
-    worker_id: WorkerId,
-) -> int:
-    """Keep a verdict with its evidence. Returns how many there are. What follows from it is the caller's next call."""
-    row = await fetch_one(session, _ACTIONS["count_verification"], action_id=action_id)
-    assert row is not None
-    await execute(
-        session,
-        _ACTIONS["record_verification"],
-        action_id=action_id,
-        attempt=attempt,
-        verdict=verdict,
-        evidence=storable_json(evidence),
-        worker_id=worker_id,
-    )
-    return int(row["verifications"])
-
-
-async def absent(session: AsyncSession, action_id: ActionId, *, attempt: int, worker_id: WorkerId) -> bool:
-    """Proved absent after the attempt's own deadline: back to PREPARED. False: the deadline is still to come."""
-    row = await fetch_one(
-        session,
-        _ACTIONS["prepare_again_if_absent_after_deadline"],
-        action_id=action_id,
-        attempt=attempt,
-        reason="verified as absent",
-    )
-    if row is None:
-        return False
-    await finish_attempt(session, action_id, attempt, "unknown", "no answer; verified as absent")
-    await number(
-        session, row["run_id"], Event("action.absent", {"action": action_id, "attempt": attempt}), worker_id=worker_id
-    )
-    await cancel_if_run_is_over(session, row["run_id"], action_id)
-    return True
 
 
 async def still(session: AsyncSession, action_id: ActionId, state: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, outbox, receipts
+from transactions import actions, attempts, outbox, receipts
 from transactions.approvals import check_words
 from transactions.canonical import canonical_json, storable_json, storable_reason
 from transactions.database import execute, fetch_all, fetch_one
@@ -125,7 +125,7 @@ async def settle(session: AsyncSession, action_id: ActionId, says: Statement) ->
     if says.outcome not in row["can"]:
         raise Conflict(_why_not_now(row))
     await _record(session, action_id, says)
-    await actions.finish_attempt(session, action_id, row["attempt"], "unknown", f"no answer; {says.by} looked into it")
+    await attempts.finish_attempt(session, action_id, row["attempt"], "unknown", f"no answer; {says.by} looked into it")
     match says.outcome:
         case "succeeded":
             await receipts.receive(

@@ -18,6 +18,8 @@ _OUTBOX = load("outbox")
 
 EFFECT = "effect"
 DELIVERY_ATTEMPTS_MAX = 20
+# An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
+EFFECT_DELIVERIES_MAX = 1_000_000
 PAYLOAD_BYTES_MAX = 256 * 1024
 
 

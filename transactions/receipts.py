@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, outbox
+from transactions import actions, attempts, outbox
 from transactions.canonical import storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.events import Event, Execution, number
@@ -65,7 +65,7 @@ async def receive(
         contradiction=contradiction,
         worker_id=worker_id,
     )
-    await actions.finish_attempt(session, action_id, attempt, "answered", source)
+    await attempts.finish_attempt(session, action_id, attempt, "answered", source)
     await outbox.close_effect(session, [action_id], state="delivered", detail=source)
     data: dict[str, JsonValue] = {"action": action_id, "attempt": attempt, "source": source}
     if contradiction:

@@ -232,17 +232,17 @@ async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
         row = await fetch_one(session, load("approvals")["of_action"], action_id=wait.action_id)
         assert row is not None, "a gated call asks for its approval before it defers"
         if row["state"] == "approved":
-            return Wait(wait.kind, wait.action_id, wait.call_id, wait.position, "go")
+            return replace(wait, outcome="go")
         if row["state"] != "pending":
             action = await fetch_one(session, load("actions")["get"], action_id=wait.action_id)
             assert action is not None
             reason = action["reason"] or f"the approval is {row['state']}"  # in the words of whoever refused it
-            return Wait(wait.kind, wait.action_id, wait.call_id, wait.position, "denied", reason)
+            return replace(wait, outcome="denied", reason=reason)
     if wait.kind in ("delivery", "verification"):
         row = await fetch_one(session, load("actions")["get"], action_id=wait.action_id)
         assert row is not None
         if row["settled_at"] is not None:
-            return Wait(wait.kind, wait.action_id, wait.call_id, wait.position, "go")
+            return replace(wait, outcome="go")
     return wait
 
 

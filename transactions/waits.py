@@ -20,21 +20,26 @@ Outcome = Literal["go", "denied"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One call the ended segment left open, or one that stands behind such a call (already settled)."""
+    """One call the ended segment left open, or one that stands behind such a call (already settled).
+
+    `action_id`: what it waits for; none when it stands behind and is not prepared yet. `call`: the call's own id, where
+    the action goes by a business key; else it is the action's.
+    """
 
     kind: WaitKind
-    action_id: ActionId
+    action_id: ActionId | None
     call_id: str
     position: int
     outcome: Outcome | None
     reason: str | None = None
+    call: str | None = None
 
 
 async def insert(session: AsyncSession, *, run_id: RunId, segment: int, tenant: Tenant, wait: Wait) -> None:
     await execute(
         session,
         _WAITS["open_of_segment"],
-        wait_id=wait.action_id,
+        wait_id=wait.call or wait.action_id,
         run_id=run_id,
         segment=segment,
         tenant=tenant,

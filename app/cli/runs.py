@@ -1,4 +1,4 @@
-"""`surefoot run AGENT` and `surefoot runs list|show|cancel`."""
+"""`surefoot run AGENT` and `surefoot runs list|show|release|cancel|undo`."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from app.cli.session import ask, fail, opened
 from app.surefoot import Surefoot
 from transactions import RunState
 
-group = typer.Typer(no_args_is_help=True, help="Look at runs and cancel them.")
+group = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and undo what they did.")
 
 _POLL_S = 0.3
 RunArgument = Annotated[str, typer.Argument(help="the run's id")]
@@ -118,6 +118,25 @@ def cancel(
     """Cancel a run that is queued, waiting or held: what was not sent never will be."""
     ask(lambda surefoot: surefoot.cancel(run_id, by=by, reason=reason))
     print(f"cancelled {run_id}")
+
+
+@group.command("undo")
+def undo(
+    run_id: RunArgument,
+    only_list: Annotated[bool, typer.Option("--list", help="only say what was done and can be undone")] = False,
+    by: Annotated[str, typer.Option("--as", help="who asks; recorded as unauthenticated")] = "unauthenticated",
+    reason: Annotated[str, typer.Option(help="why")] = "asked for",
+) -> None:
+    """Have undone what a run did that is over, what was done last first."""
+    if only_list:
+        found = ask(lambda surefoot: surefoot.undoable(run_id))
+    else:
+        found = ask(lambda surefoot: surefoot.undo(run_id, by=by, reason=reason))
+    for done in found:
+        print(f"{done.action_id}\n  {done.tool} {json.dumps(done.request)} answered {json.dumps(done.result)}")
+        print(f"  {done.standing.replace('_', ' ')}{f' ({done.why})' if done.why else ''}: {done.next}")
+    if not found:
+        print("it did nothing outside")
 
 
 def _print_status(status: Mapping[str, Any]) -> None:

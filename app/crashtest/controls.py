@@ -16,7 +16,7 @@ from app.crashtest.plans import Catalogue
 from steps import Absent, verifying
 from steps.calls import Call
 from steps.toolset import DurableToolset
-from transactions import ActionId, EntryId, Tx, actions, events, outbox, receipts, segments
+from transactions import ActionId, EntryId, Tx, actions, attempts, events, outbox, receipts, segments
 from transactions.lease import Lease
 
 # Long enough for the driver, who looks every few hundredths of a second, to decide meanwhile.
@@ -152,6 +152,7 @@ def no_attempt_check() -> None:
         entries["renew_if_mine"], "and state = 'claimed' and worker_id = :worker_id and attempt = :attempt"
     )
     _replace(actions, "_ACTIONS", ledger)
+    _replace(attempts, "_ACTIONS", ledger)
     _replace(outbox, "_OUTBOX", entries)
 
 

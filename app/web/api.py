@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from app.web.desk import desk_routes
 from app.web.limits import BodyLimit
 from app.web.outbox import outbox_routes
+from app.web.undo import undo_routes
 from app.web.views import Started
 from transactions import (
     Conflict,
@@ -121,6 +122,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     _approval_routes(api, surefoot)
     desk_routes(api, surefoot)
     outbox_routes(api, surefoot)
+    undo_routes(api, surefoot)
     _health_routes(api, surefoot)
     return api
 

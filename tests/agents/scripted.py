@@ -182,6 +182,69 @@ async def briefly_gated_send(action: Action[Deps], text: str) -> int:
     return await _post(action.deps, action.id, text)
 
 
+def by_name(text: str, name: str) -> str:
+    return name
+
+
+@tools.transaction(key=by_name)
+async def named_note(tx: Tx[Deps], text: str, name: str) -> int:
+    """Write the note of this name, once for all runs."""
+    return await _note(tx, text)
+
+
+async def sent_by_name(action: Action[Deps], text: str, name: str) -> Found[int] | Absent:
+    return await sent(action, text)
+
+
+@tools.effect(verify=sent_by_name, attempt_s=ATTEMPT_S, key=by_name)
+async def named_send(action: Action[Deps], text: str, name: str) -> int:
+    """Send what has this name to the outside, once for all runs."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.effect(at_most_once=True, attempt_s=ATTEMPT_S, key=by_name)
+async def named_send_blindly(action: Action[Deps], text: str, name: str) -> int:
+    """The same, as if the outside could not be searched."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.effect(
+    verify=sent_by_name, approval=Approval[Any, [str, str]](by="role:manager"), attempt_s=ATTEMPT_S, key=by_name
+)
+async def gated_named_send(action: Action[Deps], text: str, name: str) -> int:
+    """The same, once a manager has agreed."""
+    return await _post(action.deps, action.id, text)
+
+
+async def taken_back(action: Action[Deps], number: int) -> Found[None] | Absent:
+    found = await sent(action, "")
+    return Absent() if isinstance(found, Absent) else Found(None)
+
+
+@tools.undo(verify=taken_back, attempt_s=ATTEMPT_S)
+async def take_back(action: Action[Deps], number: int) -> None:
+    """Take back what was placed outside under this number."""
+    await _post(action.deps, action.id, f"take back {number}")
+
+
+@tools.effect(verify=sent, attempt_s=ATTEMPT_S, undo=take_back)
+async def place(action: Action[Deps], text: str) -> int:
+    """Place something outside that can be taken back."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.undo(at_most_once=True, attempt_s=ATTEMPT_S)
+async def take_back_blindly(action: Action[Deps], number: int) -> None:
+    """The same, as if the outside could not be searched."""
+    await _post(action.deps, action.id, f"take back {number}")
+
+
+@tools.effect(verify=sent, attempt_s=ATTEMPT_S, undo=take_back_blindly)
+async def place_for_good(action: Action[Deps], text: str) -> int:
+    """Place something outside, and nobody can tell later whether it was taken back."""
+    return await _post(action.deps, action.id, text)
+
+
 async def _note(tx: Tx[Deps], text: str) -> int:
     rows = await tx.execute(
         "insert into scripted.notes (text, run_id) values (:text, :run_id) returning note",

@@ -1,6 +1,6 @@
 """A run that waits twice, over three segments: killed anywhere, it does and says the same as when it is left alone."""
 
-from steps.calls import Turns
+from steps.seat import Turns
 from tests.killed import killed_at_each, left_alone, spread
 from tests.stage import Stage
 

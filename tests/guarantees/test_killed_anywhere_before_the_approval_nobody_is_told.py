@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from steps.calls import Turns
+from steps.seat import Turns
 from tests.stage import Stage, records_passages
 
 SCRIPT = [

@@ -28,6 +28,7 @@ from transactions import (
     Session,
     WorkerId,
     actions,
+    attempts,
     desk,
     outbox,
     receipts,
@@ -178,7 +179,9 @@ class Ledger(RuleBasedStateMachine):
     def refuse(self, worker: WorkerId, back: int) -> None:
         may = self.state not in SETTLED and back == 0
         refused = self._commit(
-            lambda s: actions.refuse(s, self.action_id, attempt=self.attempt - back, reason="refused", worker_id=worker)
+            lambda s: attempts.refuse(
+                s, self.action_id, attempt=self.attempt - back, reason="refused", worker_id=worker
+            )
         )
         assert refused == may
         if may:
@@ -189,7 +192,7 @@ class Ledger(RuleBasedStateMachine):
     def doubt(self, worker: WorkerId, back: int) -> None:
         may = self.state == "IN_FLIGHT" and back == 0
         doubted = self._commit(
-            lambda s: actions.doubt(s, self.action_id, attempt=self.attempt - back, reason="?", worker_id=worker)
+            lambda s: attempts.doubt(s, self.action_id, attempt=self.attempt - back, reason="?", worker_id=worker)
         )
         assert doubted == may
         if may:
@@ -199,7 +202,7 @@ class Ledger(RuleBasedStateMachine):
     def not_sent(self, worker: WorkerId, back: int) -> None:
         may = self.state == "IN_FLIGHT" and back == 0
         went_back = self._commit(
-            lambda s: actions.not_sent(s, self.action_id, attempt=self.attempt - back, reason="no", worker_id=worker)
+            lambda s: attempts.not_sent(s, self.action_id, attempt=self.attempt - back, reason="no", worker_id=worker)
         )
         assert went_back == may
         if may:
@@ -212,10 +215,10 @@ class Ledger(RuleBasedStateMachine):
         may = self.state in ("IN_FLIGHT", "UNKNOWN") and back == 0
 
         async def verify(session: Session) -> bool:
-            await actions.judge(
+            await attempts.judge(
                 session, self.action_id, attempt=attempt, verdict="absent", evidence=None, worker_id=worker
             )
-            return await actions.absent(session, self.action_id, attempt=attempt, worker_id=worker)
+            return await attempts.absent(session, self.action_id, attempt=attempt, worker_id=worker)
 
         assert self._commit(verify) == may
         self.absent.add(attempt)

@@ -57,7 +57,8 @@ def consistent(seen: Mapping[str, Any]) -> None:
         delivery = deliveries[action["action_id"]]
         closed = delivery in (DeliveryState.DELIVERED, DeliveryState.DEAD, DeliveryState.DISCARDED)
         assert closed == settled, f"{action['action_id']} is {action['state']}, its delivery {delivery}"
-        assert not (over and action["state"] == "PREPARED"), f"{action['action_id']} is PREPARED and its run over"
+        given_up = over and action["state"] == "PREPARED" and action["undoes"] is None
+        assert not given_up, f"{action['action_id']} is PREPARED and its run over"
     for approval in seen["approvals"]:
         action = next(a for a in seen["actions"] if a["action_id"] == approval["action_id"])
         if action["state"] == "CANCELLED":

@@ -26,6 +26,7 @@ from transactions import (
     WorkerId,
     actions,
     approvals,
+    attempts,
     outbox,
     receipts,
     runs,
@@ -145,7 +146,7 @@ class Scene:
             ticket = Ticket(request.action_id, attempt, execution.worker_id, execution)
             assert await actions.claim(session, ticket, attempt=0) is not None
         if kind == "verification":
-            await actions.doubt(
+            await attempts.doubt(
                 session, request.action_id, attempt=1, reason="no answer", worker_id=execution.worker_id
             )
         return self.wait(execution, position, kind)
@@ -164,7 +165,7 @@ class Scene:
             ticket = Ticket(request.action_id, taken, ADA, execution)
             assert await actions.claim(session, ticket, attempt=0) is not None
             if doubted:
-                await actions.doubt(session, request.action_id, attempt=1, reason="no answer", worker_id=ADA)
+                await attempts.doubt(session, request.action_id, attempt=1, reason="no answer", worker_id=ADA)
         wait = Wait("verification", request.action_id, request.call_id, 0, None)
         await self.end(execution, Ending(state=RunState.WAITING, turns=1, usage={}, waits=[wait]))
         return execution, request.action_id, ticket
@@ -269,7 +270,7 @@ class Scene:
 
     async def refuse(self, action_id: ActionId, *, attempt: int = 1, worker_id: WorkerId = ADA) -> bool:
         async with self.database.transaction("effect.refused", DEFAULT_TENANT) as session:
-            return await actions.refuse(session, action_id, attempt=attempt, reason="refused", worker_id=worker_id)
+            return await attempts.refuse(session, action_id, attempt=attempt, reason="refused", worker_id=worker_id)
 
     async def cancel(self, run_id: RunId) -> None:
         async with self.database.transaction("run.cancel", DEFAULT_TENANT) as session:

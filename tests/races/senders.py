@@ -17,6 +17,7 @@ from transactions import (
     WorkerId,
     actions,
     approvals,
+    attempts,
     outbox,
     receipts,
 )
@@ -169,28 +170,28 @@ class Worker:
         )
 
     async def _judge(self, session: Any, attempt: int, verdict: actions.Verdict) -> None:
-        await actions.judge(
+        await attempts.judge(
             session, self.action_id, attempt=attempt, verdict=verdict, evidence="seen", worker_id=self.worker_id
         )
 
     async def absent(self, attempt: int) -> None:
         async with self.scene.database.transaction("effect.absent", DEFAULT_TENANT) as session:
             await self._judge(session, attempt, "absent")
-            await actions.absent(session, self.action_id, attempt=attempt, worker_id=self.worker_id)
+            await attempts.absent(session, self.action_id, attempt=attempt, worker_id=self.worker_id)
 
     async def refuse(self, attempt: int) -> None:
         async with self.scene.database.transaction("effect.refused", DEFAULT_TENANT) as session:
-            await actions.refuse(session, self.action_id, attempt=attempt, reason="refused", worker_id=self.worker_id)
+            await attempts.refuse(session, self.action_id, attempt=attempt, reason="refused", worker_id=self.worker_id)
 
     async def not_sent(self, attempt: int) -> None:
         async with self.scene.database.transaction("effect.not_sent", DEFAULT_TENANT) as session:
-            await actions.not_sent(
+            await attempts.not_sent(
                 session, self.action_id, attempt=attempt, reason="not sent", worker_id=self.worker_id
             )
 
     async def doubt(self, attempt: int) -> None:
         async with self.scene.database.transaction("effect.unknown", DEFAULT_TENANT) as session:
-            await actions.doubt(session, self.action_id, attempt=attempt, reason="no answer", worker_id=self.worker_id)
+            await attempts.doubt(session, self.action_id, attempt=attempt, reason="no answer", worker_id=self.worker_id)
 
     async def withdraw(self) -> None:
         async with self.scene.database.transaction("effect.withdraw", DEFAULT_TENANT) as session:

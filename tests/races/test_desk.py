@@ -17,6 +17,7 @@ from transactions import (
     ActionId,
     Conflict,
     actions,
+    attempts,
     desk,
     outbox,
     receipts,
@@ -105,8 +106,8 @@ async def _rest(scene: Scene, ticket: Ticket) -> None:
 
 async def _found_absent(scene: Scene, action_id: ActionId) -> None:
     async with scene.database.transaction("effect.absent", DEFAULT_TENANT) as session:
-        await actions.judge(session, action_id, attempt=1, verdict="absent", evidence="seen", worker_id=BOB)
-        await actions.absent(session, action_id, attempt=1, worker_id=BOB)
+        await attempts.judge(session, action_id, attempt=1, verdict="absent", evidence="seen", worker_id=BOB)
+        await attempts.absent(session, action_id, attempt=1, worker_id=BOB)
 
 
 def _judged(seen: Mapping[str, Any], heard: list[Outcome], played: set[str], refused: list[str]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.races.scenes import ADA, LEASE_S, Scene
-from transactions import DEFAULT_TENANT, EntryId, actions, outbox, receipts
+from transactions import DEFAULT_TENANT, EntryId, attempts, outbox, receipts
 from transactions.outbox import Delivery
 
 NASTY = "a\x00b\ud800c\\u0000"
@@ -61,7 +61,7 @@ async def test_evidence_is_kept_whatever_it_says(scene: Scene) -> None:
     request = scene.request(execution, 0, gated=False)
     async with scene.database.transaction("calls", execution.tenant) as session:
         await scene.prepare(session, execution, request)
-        await actions.judge(session, request.action_id, attempt=0, verdict="unsure", evidence=[NASTY], worker_id=ADA)
+        await attempts.judge(session, request.action_id, attempt=0, verdict="unsure", evidence=[NASTY], worker_id=ADA)
     assert await scene.rows("select evidence from surefoot.verifications") == [([KEPT],)]
 
 

@@ -17,9 +17,10 @@ from transactions import (
     RunState,
     StepRow,
     Tenant,
-    actions,
     artifacts,
+    attempts,
     desk,
+    keys,
     messages,
     number_fenced,
     outbox,
@@ -49,11 +50,12 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
     execution = await scene.running(tenant)
     async with scene.database.transaction("calls", tenant) as session:
         sent = await scene.call(session, execution, 0, "verification")
-        await actions.judge(session, sent.action_id, attempt=1, verdict="unsure", evidence="?", worker_id=ADA)
+        await attempts.judge(session, sent.action_id, attempt=1, verdict="unsure", evidence="?", worker_id=ADA)
         asked = await scene.call(session, execution, 1, "approval")
         decided = await scene.call(session, execution, 2, "verification")
         await desk.settle(session, decided.action_id, Statement("failed", "eve", reason="looked"))
         await receipts.receive(session, decided.action_id, attempt=1, source="answer", result=1, worker_id=ADA)
+        await keys.prepare(session, execution, scene.request(execution, 3, gated=False), key=lambda: "key")
         step = StepRow(0, "step", "ran", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
         await record_steps(session, execution, [step])
         await messages.append(session, execution, first_seq=0, messages=[{"kind": "request"}])

@@ -26,7 +26,8 @@ with due as (
        and not exists (
             select 1 from surefoot.outbox_entries h join surefoot.outbox_deliveries hd using (entry_id)
              where h.tenant = e.tenant and h.topic = e.topic and h.key = e.key and h.key_seq < e.key_seq
-               and hd.consumer = d.consumer and hd.state not in ('delivered', 'discarded'))
+               and hd.consumer = d.consumer and hd.state not in ('delivered', 'discarded')
+               and (hd.state <> 'dead' or hd.consumer <> 'effect'))  -- a failed effect has settled: it holds nobody back
      order by d.due_at limit :limit
        for no key update of d skip locked)
 update surefoot.outbox_deliveries d

@@ -1,0 +1,84 @@
+"""A declared tool: what those who offer it, call it, and drive its effects need to know of it."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from steps.declaring import ToolError, result_parameter
+from steps.kinds import Approval, EffectLimits, Kind
+from transactions import InvalidInput, canonical_json
+from transactions.actions import Safety
+from transactions.failures import Classify
+from transactions.undo import Way
+
+RESULT_BYTES_MAX = 512 * 1024
+
+
+class Unkept(Exception):
+    """An effect was done, and what it answered cannot be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """`parse` makes the arguments of a call; `key`, `undo`, `undoes`: as declared."""
+
+    name: str
+    kind: Kind
+    safety: Safety
+    body: Callable[..., Any]
+    verify: Callable[..., Awaitable[Any]] | None
+    approval: Approval[Any, ...] | None
+    limits: EffectLimits
+    classify: Classify | None
+    result: TypeAdapter[Any]
+    parse: Callable[[Mapping[str, Any]], dict[str, Any]]
+    key: Callable[..., Any] | None = None
+    undo: "Spec | None" = None
+    undoes: bool = False
+
+    def key_of(self, arguments: Mapping[str, Any]) -> str:
+        """The business key of a call. Raises what the tool's `key` raises, and ToolError when that is no text."""
+        assert self.key is not None
+        parameters = inspect.signature(self.body).parameters.values()
+        given = {p.name: p.default for p in parameters if p.default is not p.empty}
+        key = self.key(**{**given, **arguments})
+        if not isinstance(key, str):
+            raise ToolError(f"key of {self.name}: it returned {type(key).__name__}; return the business key as text.")
+        return key
+
+    @property
+    def way(self) -> Way:
+        """Of an undo: how it undoes."""
+        return Way(self.name, result_parameter(self.body), self.safety, **asdict(self.limits))
+
+    def dump(self, value: object) -> JsonValue:
+        """The result as JSON. Raises pydantic's error when the value is not of the declared type."""
+        return cast(JsonValue, self.result.dump_python(value, mode="json", warnings="error"))
+
+    def keep(self, value: object) -> JsonValue:
+        """An effect's result as JSON that can be kept. Raises Unkept, for what happened has no answer then."""
+        try:
+            result = self.dump(value)
+            size = len(canonical_json(result).encode())
+        except ValueError as error:
+            raise Unkept(f"it answered what {self.name} does not declare: {error}") from error
+        if size > RESULT_BYTES_MAX:
+            raise Unkept(f"it answered {size} bytes, over {RESULT_BYTES_MAX}: return less, such as a reference")
+        return result
+
+    def accept(self, value: JsonValue) -> JsonValue:
+        """A result that a person gives, as the tool itself would have given it. Raises InvalidInput."""
+        try:
+            return self.dump(self.result.validate_json(canonical_json(value)))
+        except ValueError as error:
+            words = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                where = "".join(f"{part}: " for part in first["loc"])
+                words = f"{where}{first['msg']}"
+            raise InvalidInput(
+                f"{self.name} does not answer that ({words}): give a result like one of its own, as JSON."
+            ) from error
