@@ -267,6 +267,7 @@ class _Execution:
 
         failpoint("segment.before_end")
         await until_committed(end, self._bench.still_mine)
+        self._bench.wakeups.poke("outbox")  # that commit may tell the run's state
 
 
 def _waits(requests: DeferredToolRequests) -> list[Wait]:

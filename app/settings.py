@@ -17,6 +17,7 @@ class Settings:
     database_url: str | None = None
     home: Path = field(default_factory=lambda: Path(".surefoot"))
     agents: str | None = None
+    consumers: str | None = None
     smtp_url: str | None = field(default=None, repr=False)
     mail_from: str = "surefoot@localhost"
     # Entries of these topics go to this URL, signed with the secret; several secrets are separated by spaces.
@@ -42,6 +43,7 @@ class Settings:
             database_url=env.get("DATABASE_URL") or None,
             home=Path(env.get("SUREFOOT_HOME") or ".surefoot").expanduser(),
             agents=env.get("SUREFOOT_AGENTS") or None,
+            consumers=env.get("SUREFOOT_CONSUMERS") or None,
             smtp_url=env.get("SUREFOOT_SMTP_URL") or None,
             mail_from=env.get("SUREFOOT_MAIL_FROM") or cls.__dataclass_fields__["mail_from"].default,
             **_webhook(env),

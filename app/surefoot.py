@@ -13,6 +13,7 @@ from app.loading import unique
 from app.settings import Settings
 from app.web.api import build_api
 from app.worker import Worker
+from outbox import Subscription, unique_subscriptions
 from steps import DurableAgent
 from transactions import (
     DEFAULT_TENANT,
@@ -35,6 +36,7 @@ from transactions import (
     is_transient,
     is_unstorable,
     runs,
+    subscriptions,
     undo,
 )
 from transactions.approvals import Decision
@@ -59,11 +61,18 @@ class Surefoot:
     """
 
     def __init__(
-        self, database_url: str, agents: Sequence[DurableAgent[Any]], *, settings: Settings | None = None
+        self,
+        database_url: str,
+        agents: Sequence[DurableAgent[Any]],
+        *,
+        subscriptions: Sequence[Subscription] = (),
+        settings: Settings | None = None,
     ) -> None:
+        """subscriptions: consumers of your own; see outbox/README.md. Raises InvalidInput for two of one name."""
         self.settings = settings or Settings.from_env()
         self.database_url = database_url
         self.agents: Mapping[str, DurableAgent[Any]] = {agent.name: agent for agent in unique(agents)}
+        self.subscriptions: Sequence[Subscription] = unique_subscriptions(subscriptions)
         self.tenant: Tenant = DEFAULT_TENANT
         self.database = Database(database_url)
         self.worker: Worker | None = None
@@ -71,7 +80,9 @@ class Surefoot:
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:  # noqa: ARG002  the shape FastAPI calls
         """Make this process a worker while the app runs."""
-        worker = wiring.build_worker(self.database_url, list(self.agents.values()), self.settings)
+        worker = wiring.build_worker(
+            self.database_url, list(self.agents.values()), self.settings, subscriptions=self.subscriptions
+        )
         await worker.start()
         self.worker = worker
         try:
@@ -298,6 +309,20 @@ class Surefoot:
         """
         async with self._transaction("outbox.discard") as session:
             return await backlog.discard(session, EntryId(entry_id), consumer=consumer, reason=reason, by=by)
+
+    async def topics(self) -> Sequence[Mapping[str, Any]]:
+        """Who is subscribed to what, within which limits, and whether a live worker has it."""
+        async with self._transaction("read") as session:
+            return await subscriptions.page(session)
+
+    async def unsubscribe(self, topic: str, consumer: str, *, by: str = UNAUTHENTICATED) -> None:
+        """No further entry of this topic goes to this consumer; what was put before stays.
+
+        For a consumer that is gone for good: a worker that has it subscribes it again when it starts.
+        Raises NotFound, InvalidInput.
+        """
+        async with self._transaction("outbox.unsubscribe") as session:
+            await subscriptions.end(session, topic, consumer, by=by)
 
     async def artifact(self, name: str, version: int) -> bytes:
         """The bytes of an artifact version, verified against its hash. Raises NotFound."""

@@ -3,8 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from app import engine
@@ -12,7 +11,18 @@ from app.segment import Segments
 from app.settings import Settings
 from app.watchdog import Watchdog
 from app.worker import Worker
-from outbox import Consumer, MailConsumer, Outcome, Relay, RelaySettings, Settled, SmtpServer
+from outbox import (
+    Consumer,
+    MailConsumer,
+    Outcome,
+    Relay,
+    RelaySettings,
+    Settled,
+    SmtpServer,
+    Subscription,
+    WebhookConsumer,
+    unique_subscriptions,
+)
 from steps import DurableAgent
 from steps.bench import Bench
 from steps.clock import SystemClock
@@ -22,8 +32,6 @@ from transactions.actions import Ticket
 from transactions.lease import Lease, end_process
 from transactions.local import LocalPostgres, join
 from transactions.outbox import Delivery
-
-CONSUMERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"mail": ("mail",)})
 
 
 def open_database(settings: Settings) -> tuple[str, LocalPostgres | None]:
@@ -58,11 +66,26 @@ class EffectConsumer:
         return Settled()
 
 
+def all_subscriptions(settings: Settings, given: Sequence[Subscription]) -> Sequence[Subscription]:
+    """What a worker delivers to: what it was given, and mail and a webhook where there are any. Raises InvalidInput."""
+    built_in: list[Subscription] = []
+    if settings.smtp_url is not None:
+        server = SmtpServer.from_url(settings.smtp_url, sender=settings.mail_from)
+        built_in.append(Subscription("mail", MailConsumer(server), topics=("mail",)))
+    if settings.webhook_url is not None:
+        hook = WebhookConsumer(
+            settings.webhook_url, secret=settings.webhook_secret or "", allow_private=settings.webhook_allow_private
+        )
+        built_in.append(Subscription("webhook", hook, topics=settings.webhook_topics))
+    return unique_subscriptions([*built_in, *given])
+
+
 def build_worker(
     url: str,
     agents: Sequence[DurableAgent[Any]],
     settings: Settings,
     *,
+    subscriptions: Sequence[Subscription] = (),
     end: Callable[[str], None] = end_process,
 ) -> Worker:
     """A worker with everything it needs, not started. Raises InvalidInput for settings that cannot work.
@@ -75,16 +98,17 @@ def build_worker(
     wakeups = Wakeups(url)
     lease = Lease(url, worker_id, settings.lease_s, end)
     by_name = {agent.name: agent for agent in agents}
-    bench = Bench(database, by_name, worker_id, wakeups, CONSUMERS, lease.check, end)
+    bench = Bench(database, by_name, worker_id, wakeups, lease.check, end)
     effects = Effects(bench)
+    subscribed = all_subscriptions(settings, subscriptions)
     consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
-    if settings.smtp_url is not None:
-        consumers["mail"] = MailConsumer(SmtpServer.from_url(settings.smtp_url, sender=settings.mail_from), database)
+    consumers |= {subscription.name: subscription.consumer for subscription in subscribed}
     draining = asyncio.Event()
     return Worker(
         settings=settings,
         database=database,
         agents=by_name,
+        subscriptions=subscribed,
         worker_id=worker_id,
         version=version,
         lease=lease,

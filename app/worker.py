@@ -11,10 +11,10 @@ from app import engine, machine
 from app.segment import Segments
 from app.settings import Settings
 from app.watchdog import Watchdog
-from outbox import Relay
+from outbox import Relay, Subscription
 from steps import DurableAgent
 from steps.effects import Effects
-from transactions import Database, Wakeups, WorkerId, workers
+from transactions import Database, Session, Wakeups, WorkerId, subscriptions, workers
 from transactions.database import connector
 from transactions.lease import Lease
 
@@ -26,6 +26,7 @@ class Worker:
     settings: Settings
     database: Database
     agents: Mapping[str, DurableAgent[Any]]
+    subscriptions: Sequence[Subscription]
     worker_id: WorkerId
     version: str
     lease: Lease
@@ -52,10 +53,7 @@ class Worker:
                 lease_s=self.settings.lease_s,
                 consumers=self.relay.consumers,
             )
-            for _, agent in sorted(self.agents.items()):  # in one order everywhere: each locks its row
-                await workers.announce_agent(
-                    session, name=agent.name, version=agent.version, input_schema=agent.input.json_schema()
-                )
+            await self._announce(session)
         self.lease.start(registered_at)
         await self.wakeups.start()
         await engine.launch(
@@ -75,6 +73,22 @@ class Worker:
             ("watchdog", self.watchdog.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
+
+    async def _announce(self, session: Session) -> None:
+        """What this worker serves, in one order everywhere: each locks its row."""
+        for _, agent in sorted(self.agents.items()):
+            await workers.announce_agent(
+                session, name=agent.name, version=agent.version, input_schema=agent.input.json_schema()
+            )
+        for one in sorted(self.subscriptions, key=lambda one: one.name):
+            await subscriptions.announce(
+                session,
+                consumer=one.name,
+                topics=one.topics,
+                passes_dead=one.passes_dead,
+                in_flight_max=one.in_flight_max,
+                per_second_max=one.per_second_max,
+            )
 
     async def stop(self) -> None:
         """Stop claiming, let segments end at their next boundary, finish what was sent, release the lease."""

@@ -18,9 +18,9 @@ from email.utils import format_datetime
 import aiosmtplib
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from outbox.relay import Delivered, Outcome, Undelivered
+from outbox.outcomes import Delivered, Outcome, Undelivered
 from outbox.smtp import SmtpServer, said, session_trouble
-from transactions import Database, failpoint, until_committed
+from transactions import Database, InvalidInput, failpoint, until_committed
 from transactions.inbox import parts_taken, take_part
 from transactions.outbox import DELIVERY_ATTEMPTS_MAX, Delivery
 
@@ -58,11 +58,26 @@ class _Letter:
 
 
 class MailConsumer:
-    """Sends one mail for each entry and recipient; what became of each recipient is kept in the database's inbox."""
+    """Sends one mail for each entry and recipient; what became of each recipient is kept in the database's inbox.
 
-    def __init__(self, server: SmtpServer, database: Database) -> None:
+    The worker puts in its own `database`.
+    """
+
+    def __init__(self, server: SmtpServer, database: Database | None = None) -> None:
         self._server = server
-        self._database = database
+        self._on = database
+
+    def on(self, database: Database) -> "MailConsumer":
+        """The same, on this database unless it has one."""
+        return self if self._on is not None else MailConsumer(self._server, database)
+
+    @property
+    def _database(self) -> Database:
+        if self._on is None:
+            raise InvalidInput(
+                "This consumer has no database: let a worker have it, or write MailConsumer(server, db)."
+            )
+        return self._on
 
     async def take(self, delivery: Delivery) -> Outcome:
         letter = _letter(delivery, self._server.sender)

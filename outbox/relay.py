@@ -10,53 +10,32 @@ import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from pydantic import JsonValue
-
-from transactions import Database, Fenced, Wakeups, WorkerId, failpoint, is_transient, outbox, until_committed
+from outbox.outcomes import Consumer, Delivered, OnDatabase, Outcome, Settled, Undelivered
+from outbox.settling import Settling
+from transactions import (
+    Database,
+    Fenced,
+    Session,
+    Wakeups,
+    WorkerId,
+    failpoint,
+    is_transient,
+    outbox,
+    subscriptions,
+    until_committed,
+)
 from transactions.outbox import Delivery
 
 _log = logging.getLogger("surefoot.relay")
 # What becomes free within so many looks is claimed for together, or sooner: when most of what was full is free.
 _LOOK_S = 0.005
 _LOOKS_MAX = 10
+# How soon it looks again for a consumer whose limits left nothing to claim, at the soonest.
+_LIMITED_S_MIN = 0.1
 # How long a consumer that was told to stop may take for it; after that it is left to itself.
 _STOP_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """The consumer took it; `receipt` is its answer."""
-
-    receipt: JsonValue = None
-    detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Undelivered:
-    """Not now: tried again after a pause that doubles, or never when `final`.
-
-    again_s: seconds that the other side asked to be left alone (`Retry-After`); the pause is not shorter.
-    """
-
-    detail: str
-    final: bool = False
-    again_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The consumer has settled the delivery in a commit of its own."""
-
-
-Outcome = Delivered | Undelivered | Settled
-
-
-class Consumer(Protocol):
-    """Takes entries of one name, idempotently by `delivery.entry_id`. An exception counts as Undelivered."""
-
-    async def take(self, delivery: Delivery) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +69,19 @@ class Relay:
         settings: RelaySettings | None = None,
     ) -> None:
         self._database = database
-        self._consumers = consumers
+        self._consumers: Mapping[str, Consumer] = {
+            name: consumer.on(database) if isinstance(consumer, OnDatabase) else consumer
+            for name, consumer in consumers.items()
+        }
         self._agents = agents
         self._worker_id = worker_id
         self._wakeups = wakeups
         self._still_mine = still_mine
         self._settings = settings or RelaySettings()
+        self._settling = Settling(database, still_mine, backoff_s_max=self._settings.backoff_s_max)
         self._in_flight: Mapping[str, set[asyncio.Task[None]]] = {name: set() for name in consumers}
         self._full: frozenset[str] = frozenset()  # consumers for which the last claim left no room
+        self._again_s = self._settings.poll_s  # in which a limit of a consumer leaves room again, if that is sooner
         self._more = asyncio.Event()  # there may be something to claim that no notification tells of
         self._fenced: Fenced | None = None
 
@@ -143,10 +127,11 @@ class Relay:
 
     async def _abandon(self) -> None:
         await _stop(set[asyncio.Task[None]]().union(*self._in_flight.values()))
+        await self._settling.stop()
 
     async def _rest(self) -> None:
         """Until there may be something to claim: a notification, a poll that is due, or what became free."""
-        poll_s = self._settings.poll_s * random.uniform(0.75, 1.0)  # noqa: S311  jitter, not a secret
+        poll_s = min(self._settings.poll_s, self._again_s) * random.uniform(0.75, 1.0)  # noqa: S311  jitter, not a secret
         waiting: set[asyncio.Task[Any]] = {
             asyncio.create_task(self._wakeups.wait("outbox", poll_s)),
             asyncio.create_task(self._more.wait()),
@@ -176,23 +161,40 @@ class Relay:
         self._full = frozenset(name for name, free in room.items() if free <= 0)
         if len(self._full) == len(room):
             return ()
+        async with self._database.all_tenants("relay.claim") as session:
+            deliveries = await self._claim_each(session, {name: room[name] for name in room if room[name] > 0})
+        return [self._begin(delivery) for delivery in deliveries]
+
+    async def _claim_each(self, session: Session, room: Mapping[str, int]) -> Sequence[Delivery]:
+        """Each consumer by itself: a backlog of one does not use the room of another."""
         deliveries: list[Delivery] = []
         full = set(self._full)
-        async with self._database.all_tenants("relay.claim") as session:
-            for name in sorted(room.keys() - self._full):
-                claimed = await outbox.claim_due(
-                    session,
-                    consumers=[name],
-                    agents=self._agents,
-                    worker_id=self._worker_id,
-                    lease_s=self._settings.lease_s,
-                    limit=room[name],
-                )
-                deliveries += claimed
-                if len(claimed) == room[name]:
-                    full.add(name)
+        self._again_s = self._settings.poll_s
+        limited = await subscriptions.allowances(session, sorted(room), limit=self._settings.in_flight_max)
+        for name in sorted(room):
+            free = room[name]
+            if (allowance := limited.get(name)) is not None:
+                free = min(free, allowance.deliveries)
+                if allowance.again_s > 0:
+                    self._again_s = min(self._again_s, max(allowance.again_s, _LIMITED_S_MIN))
+            if free < 1:
+                full.add(name)
+                continue
+            claimed = await outbox.claim_due(
+                session,
+                consumers=[name],
+                agents=self._agents,
+                worker_id=self._worker_id,
+                lease_s=self._settings.lease_s,
+                limit=free,
+            )
+            deliveries += claimed
+            if name in limited and claimed:
+                await subscriptions.spend(session, name, len(claimed))
+            if len(claimed) == free:
+                full.add(name)
         self._full = frozenset(full)
-        return [self._begin(delivery) for delivery in deliveries]
+        return deliveries
 
     def _begin(self, delivery: Delivery) -> asyncio.Task[None]:
         name = f"delivery of {delivery.entry_id} to {delivery.consumer}"
@@ -217,9 +219,10 @@ class Relay:
         outcome = await self._take(delivery)
         failpoint("relay.after_take")
         if isinstance(outcome, Settled):
+            if outcome.delivered:
+                self._more.set()
             return
-        held = await until_committed(lambda: self._settle(delivery, outcome), self._still_mine)
-        if not held:
+        if not await self._settling.settle(delivery, outcome):
             _log.warning(
                 "%s to %s: attempt %d no longer held the claim", delivery.entry_id, delivery.consumer, delivery.attempt
             )
@@ -270,17 +273,6 @@ class Relay:
                 attempt=delivery.attempt,
                 worker_id=delivery.worker_id,
                 lease_s=self._settings.lease_s,
-            )
-
-    async def _settle(self, delivery: Delivery, outcome: Delivered | Undelivered) -> bool:
-        async with self._database.transaction("relay.settle", delivery.tenant) as session:
-            if isinstance(outcome, Delivered):
-                return await outbox.acknowledge(session, delivery, receipt=outcome.receipt, detail=outcome.detail)
-            if outcome.final or delivery.attempt >= delivery.attempts_max:
-                return await outbox.bury(session, delivery, detail=outcome.detail)
-            pause_s = min(0.5 * 2.0 ** min(delivery.tries, 20), self._settings.backoff_s_max)
-            return await outbox.back_off(
-                session, delivery, pause_s=max(pause_s, outcome.again_s), detail=outcome.detail
             )
 
 

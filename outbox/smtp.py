@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import aiosmtplib
 
-from outbox.relay import Undelivered
+from outbox.outcomes import Undelivered
 from transactions import InvalidInput, failures
 from transactions.failures import FailureClass
 

@@ -18,7 +18,7 @@ import httpx
 from pydantic import JsonValue
 
 from outbox.addresses import is_host, refusal
-from outbox.relay import Delivered, Outcome, Undelivered
+from outbox.outcomes import Delivered, Outcome, Undelivered
 from outbox.signatures import Redactor, keys_of, sign, webhook_id_of
 from transactions import InvalidInput, canonical_json, failpoint, failures
 from transactions.failures import FailureClass

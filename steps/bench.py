@@ -16,7 +16,6 @@ class Bench:
     agents: Mapping[str, DurableAgent[Any]]
     worker_id: WorkerId
     wakeups: Wakeups
-    consumers: Mapping[str, tuple[str, ...]]
     still_mine: Callable[[], None]
     on_fenced: Callable[[str], None]
 
@@ -30,4 +29,4 @@ class Bench:
         return Run(RunId(row["run_id"]), tenant, row["agent"], row["input"], row["principal"], query)
 
     def tx(self, session: Session, run: Run, deps: object, action_id: str) -> Tx[Any]:
-        return Tx(deps, run, ActionId(action_id), session, self.consumers)
+        return Tx(deps, run, ActionId(action_id), session)

@@ -2,18 +2,36 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from pydantic import JsonValue
 
 from steps.bench import Bench
 from steps.kinds import Action
 from steps.spec import Spec
-from transactions import ActionState, Run, Session, Tenant, actions, approvals, outbox, runs, until_committed
+from transactions import (
+    ActionState,
+    Run,
+    Session,
+    Tenant,
+    WorkerId,
+    actions,
+    approvals,
+    outbox,
+    runs,
+    until_committed,
+)
 from transactions.actions import Ticket
 
 T = TypeVar("T")
 _LEASE_SLACK_S = 15.0
+
+
+class Where(TypedDict):
+    """Which attempt a fact is about, and who tells it."""
+
+    attempt: int
+    worker_id: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,9 @@ class Drive:
 
     async def row(self) -> Mapping[str, Any]:
         return await self.commit("effect.load", lambda session: actions.get(session, self.ticket.action_id))
+
+    def where(self, row: Mapping[str, Any]) -> Where:
+        return {"attempt": row["attempt"], "worker_id": self.ticket.worker_id}
 
     async def action(self, row: Mapping[str, Any]) -> Action[Any]:
         """What the body and its verifier are given; `bound` is what was approved."""

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -15,7 +15,6 @@ from transactions import (
     Failure,
     FailureClass,
     Session,
-    WorkerId,
     actions,
     attempts,
     failpoint,
@@ -27,11 +26,6 @@ _PAUSE_S_MAX = 30.0
 # A longer pause is the schedule's: it outlives this process, and holds nothing meanwhile.
 _INLINE_PAUSE_S_MAX = 5.0
 _PASSING = (FailureClass.TRANSIENT, FailureClass.RATE_LIMITED)
-
-
-class _Where(TypedDict):
-    attempt: int
-    worker_id: WorkerId
 
 
 async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
@@ -74,7 +68,7 @@ def _enough(row: Mapping[str, Any]) -> str | None:
 
 async def _give_up(drive: Drive, row: Mapping[str, Any], why: str) -> None:
     """FAILED; but where an attempt may have been taken, and the key was only sent again, a person has to look."""
-    where = _where(drive, row)
+    where = drive.where(row)
     action_id = drive.ticket.action_id
     if row["safety"] == "idempotent" and row["unknown_attempts"]:
         await drive.commit(
@@ -113,7 +107,7 @@ async def send(drive: Drive, claimed: Mapping[str, Any]) -> None:
                 drive.ticket.action_id,
                 source="answer",
                 result=outcome.result,
-                **_where(drive, claimed),
+                **drive.where(claimed),
             ),
         )
         return
@@ -122,7 +116,7 @@ async def send(drive: Drive, claimed: Mapping[str, Any]) -> None:
 
 async def _record(drive: Drive, claimed: Mapping[str, Any], failure: Failure) -> float:
     """What each class of failure comes to. Seconds to wait before anything else is done."""
-    where = _where(drive, claimed)
+    where = drive.where(claimed)
     action_id, reason, kind = drive.ticket.action_id, failure.reason, failure.kind
     match kind:
         case FailureClass.TRANSIENT | FailureClass.RATE_LIMITED:
@@ -146,10 +140,6 @@ async def _record(drive: Drive, claimed: Mapping[str, Any], failure: Failure) ->
                 "effect.unknown", lambda s: attempts.doubt(s, action_id, reason=reason, failure=kind, **where)
             )
     return 0.0
-
-
-def _where(drive: Drive, row: Mapping[str, Any]) -> _Where:
-    return {"attempt": row["attempt"], "worker_id": drive.ticket.worker_id}
 
 
 def _backoff_s(attempt: int) -> float:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
+from pydantic import JsonValue
+
 from steps.drive import Drive
 from steps.kinds import Absent, Found, Unsure
 from steps.spec import Unkept
@@ -17,59 +19,33 @@ _INLINE_PAUSE_S_MAX = 1.0
 
 async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
     """Settle the last attempt, have it sent again if it was not taken, ask again later, or leave it to a person."""
-    action_id = drive.ticket.action_id
-    attempt, worker_id = row["attempt"], drive.ticket.worker_id
+    action_id, where = drive.ticket.action_id, drive.where(row)
     if (why := _nobody_to_ask(row)) is not None:
-        await drive.commit(
-            "effect.park",
-            lambda session: attempts.leave_to_a_person(
-                session, action_id, attempt=attempt, reason=why, worker_id=worker_id
-            ),
-        )
+        await drive.commit("effect.park", lambda s: attempts.leave_to_a_person(s, action_id, reason=why, **where))
         return
     verdict = await _verdict(drive, row)
     left_s = float(row["deadline_left_s"])
     if isinstance(verdict, Absent) and left_s > 0:
         await asyncio.sleep(left_s)  # until then something of the attempt may still arrive there
         verdict = await _verdict(drive, row)
+    evidence = verdict.evidence
     match verdict:
         case Found():
 
             async def found(session: Session) -> None:
-                await attempts.judge(
-                    session,
-                    action_id,
-                    attempt=attempt,
-                    verdict="found",
-                    evidence=verdict.evidence,
-                    worker_id=worker_id,
-                )
-                await receipts.receive(
-                    session,
-                    action_id,
-                    attempt=attempt,
-                    source="verification",
-                    result=verdict.result,
-                    worker_id=worker_id,
-                )
+                await attempts.judge(session, action_id, verdict="found", evidence=evidence, **where)
+                await receipts.receive(session, action_id, source="verification", result=verdict.result, **where)
 
             await drive.commit("effect.found", found)
         case Absent():
 
             async def absent(session: Session) -> None:
-                await attempts.judge(
-                    session,
-                    action_id,
-                    attempt=attempt,
-                    verdict="absent",
-                    evidence=verdict.evidence,
-                    worker_id=worker_id,
-                )
-                await attempts.absent(session, action_id, attempt=attempt, worker_id=worker_id)
+                await attempts.judge(session, action_id, verdict="absent", evidence=evidence, **where)
+                await attempts.absent(session, action_id, **where)
 
             await drive.commit("effect.absent", absent)
         case Unsure():
-            await _ask_again(drive, row, verdict)
+            await _ask_again(drive, row, evidence)
 
 
 def _nobody_to_ask(row: Mapping[str, Any]) -> str | None:
@@ -87,22 +63,13 @@ def _nobody_to_ask(row: Mapping[str, Any]) -> str | None:
             return None
 
 
-async def _ask_again(drive: Drive, row: Mapping[str, Any], verdict: Unsure) -> None:
+async def _ask_again(drive: Drive, row: Mapping[str, Any], evidence: JsonValue) -> None:
     """Nobody can tell yet: after a pause that doubles, on the relay's schedule when it gets long."""
-    action_id, attempt, worker_id = drive.ticket.action_id, row["attempt"], drive.ticket.worker_id
+    action_id, where = drive.ticket.action_id, drive.where(row)
 
     async def unsure(session: Session) -> None:
-        await attempts.doubt(
-            session,
-            action_id,
-            attempt=attempt,
-            reason="verification cannot tell yet",
-            failure=FailureClass.UNKNOWN,
-            worker_id=worker_id,
-        )
-        await attempts.judge(
-            session, action_id, attempt=attempt, verdict="unsure", evidence=verdict.evidence, worker_id=worker_id
-        )
+        await attempts.doubt(session, action_id, reason="verification cannot tell yet", **where)
+        await attempts.judge(session, action_id, verdict="unsure", evidence=evidence, **where)
 
     await drive.commit("effect.unsure", unsure)
     pause_s = min(_PAUSE_S * 2.0 ** min(row["asked"], 20), _PAUSE_S_MAX)

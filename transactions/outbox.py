@@ -1,8 +1,9 @@
 """Entries still to be forwarded, their deliveries, and the inbox of those who take them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -17,10 +18,14 @@ from transactions.statements import load
 _OUTBOX = load("outbox")
 
 EFFECT = "effect"
+# Told by the database itself when a run gets into the state; see migration 0004.
+RUN_TOPICS = ("run.finished", "run.failed", "run.cancelled", "run.held", "run.waiting")
 DELIVERY_ATTEMPTS_MAX = 20
 # An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
 EFFECT_DELIVERIES_MAX = 1_000_000
 PAYLOAD_BYTES_MAX = 256 * 1024
+RECEIPT_BYTES_MAX = 64 * 1024
+DELAY_MAX = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,17 @@ class Delivery:
         return self.attempt - max(0, self.attempts_max - DELIVERY_ATTEMPTS_MAX)
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an attempt ended: delivered with a receipt, pending again after `pause_s` seconds, or dead."""
+
+    delivery: Delivery
+    state: Literal["delivered", "pending", "dead"]
+    detail: str | None = None
+    receipt: JsonValue = None
+    pause_s: float = 0.0
+
+
 async def put(
     session: AsyncSession,
     *,
@@ -58,25 +74,28 @@ async def put(
     action_id: ActionId | None,
     topic: str,
     payload: JsonValue,
-    consumers: Sequence[str],
+    consumers: Sequence[str] | None = None,
     key: str | None = None,
     parked: bool = False,
+    delay: timedelta = timedelta(0),
     attempts_max: int = DELIVERY_ATTEMPTS_MAX,
 ) -> bool:
     """Write an entry and one delivery for each consumer, in the caller's transaction. False: it was there already.
 
-    Entries of one `key` are numbered here, and delivered to each consumer in that order.
+    consumers: None means those who are subscribed to the topic, and the consumer of the topic's own name if nobody is.
+    delay: due so much later, at most DELAY_MAX. Entries of one `key` are numbered here, and delivered to each consumer
+    in that order: one that is not due yet holds the later ones back. Raises InvalidInput.
     """
+    if not timedelta(0) <= delay <= DELAY_MAX:
+        raise InvalidInput(
+            f"The entry for {topic} is delayed by {delay}: give at least 0 and at most {DELAY_MAX.days} days."
+        )
     text = canonical_json(payload)
     if len(text.encode()) > PAYLOAD_BYTES_MAX:
         raise InvalidInput(
             f"The payload for {topic} is over {PAYLOAD_BYTES_MAX} bytes: save an artifact and send its reference."
         )
-    key_seq = None
-    if key is not None:
-        row = await fetch_one(session, _OUTBOX["next_of_key"], tenant=tenant, topic=topic, key=key)
-        assert row is not None
-        key_seq = row["last_seq"]
+    key_seq = None if key is None else await _next_of_key(session, tenant, topic, key)
     inserted = await fetch_one(
         session,
         _OUTBOX["insert_entry"],
@@ -91,17 +110,27 @@ async def put(
     )
     if inserted is None:
         return False
-    for consumer in consumers:
-        await execute(
-            session,
-            _OUTBOX["insert_delivery"],
-            entry_id=entry_id,
-            consumer=consumer,
-            tenant=tenant,
-            state="parked" if parked else "pending",
-            attempts_max=attempts_max,
-        )
+    await execute(
+        session,
+        _OUTBOX["insert_deliveries"],
+        entry_id=entry_id,
+        topic=topic,
+        key=key,
+        key_seq=key_seq,
+        consumers=None if consumers is None else list(consumers),
+        tenant=tenant,
+        state="parked" if parked else "pending",
+        delay_s=delay.total_seconds(),
+        attempts_max=attempts_max,
+    )
     return True
+
+
+async def _next_of_key(session: AsyncSession, tenant: Tenant, topic: str, key: str) -> int:
+    """Its row stays locked until the writer's commit: numbers are in the order of the commits."""
+    row = await fetch_one(session, _OUTBOX["next_of_key"], tenant=tenant, topic=topic, key=key)
+    assert row is not None
+    return int(row["last_seq"])
 
 
 async def claim_due(
@@ -198,36 +227,58 @@ async def renew(
     return row is not None
 
 
+async def settle(session: AsyncSession, ends: Sequence[End]) -> frozenset[tuple[str, str, int]]:
+    """Settle several attempts in one commit. Those that held their claim, as (entry, consumer, attempt).
+
+    What was delivered is in the consumer's inbox even so: that is a fact, whoever holds the claim by now.
+    """
+    if taken := [_told(end) for end in ends if end.state == "delivered"]:
+        await execute(session, _OUTBOX["take_all_into_inbox"], taken=canonical_json(taken))
+    rows = await fetch_all(session, _OUTBOX["settle_attempts"], ended=canonical_json([_told(end) for end in ends]))
+    return frozenset((row["entry_id"], row["consumer"], row["attempt"]) for row in rows)
+
+
+def _told(end: End) -> JsonValue:
+    delivery = end.delivery
+    return {
+        "entry_id": delivery.entry_id,
+        "consumer": delivery.consumer,
+        "tenant": delivery.tenant,
+        "worker_id": delivery.worker_id,
+        "attempt": delivery.attempt,
+        "state": end.state,
+        "pause_s": end.pause_s,
+        "detail": None if end.detail is None else storable_reason(end.detail),
+        "receipt": _receipt(end.receipt),
+    }
+
+
+def _receipt(receipt: JsonValue) -> JsonValue:
+    """The receipt as it can be stored. What cannot is left out, and that is said: it was delivered all the same."""
+    try:
+        text = storable_json(receipt)
+    except (TypeError, ValueError, RecursionError) as error:
+        return {"not_kept": storable_reason(f"the receipt is not JSON: {type(error).__name__}: {error}")}
+    if len(text) > RECEIPT_BYTES_MAX or len(text.encode()) > RECEIPT_BYTES_MAX:
+        return {"not_kept": f"the receipt has over {RECEIPT_BYTES_MAX} bytes"}
+    return json.loads(text)
+
+
 async def acknowledge(
     session: AsyncSession, delivery: Delivery, *, receipt: JsonValue, detail: str | None = None
 ) -> bool:
     """DELIVERED with the consumer's receipt, and in its inbox. False: this attempt no longer holds the claim."""
-    await take_into_inbox(session, delivery, result=receipt)  # a fact, whoever holds the claim by now
-    told = None if detail is None else storable_reason(detail)
-    return await _settle_attempt(session, "acknowledge_attempt", delivery, receipt=storable_json(receipt), detail=told)
+    return bool(await settle(session, [End(delivery, "delivered", detail, receipt)]))
 
 
 async def back_off(session: AsyncSession, delivery: Delivery, *, pause_s: float, detail: str) -> bool:
     """Give the claim back, due again after `pause_s`."""
-    return await _settle_attempt(session, "back_off_attempt", delivery, pause_s=pause_s, detail=storable_reason(detail))
+    return bool(await settle(session, [End(delivery, "pending", detail, pause_s=pause_s)]))
 
 
 async def bury(session: AsyncSession, delivery: Delivery, *, detail: str) -> bool:
     """DEAD: no further attempt until a person asks for one."""
-    return await _settle_attempt(session, "bury_attempt", delivery, detail=storable_reason(detail))
-
-
-async def _settle_attempt(session: AsyncSession, statement: str, delivery: Delivery, **parameters: object) -> bool:
-    row = await fetch_one(
-        session,
-        _OUTBOX[statement],
-        entry_id=delivery.entry_id,
-        consumer=delivery.consumer,
-        worker_id=delivery.worker_id,
-        attempt=delivery.attempt,
-        **parameters,
-    )
-    return row is not None
+    return bool(await settle(session, [End(delivery, "dead", detail)]))
 
 
 async def close_effect(

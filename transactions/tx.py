@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue, TypeAdapter
@@ -11,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from transactions import artifacts, outbox
 from transactions.artifacts import ArtifactRef
 from transactions.database import fetch_all
+from transactions.errors import InvalidInput
 from transactions.ids import ActionId, EntryId, RunId, Tenant
 
 D = TypeVar("D")
@@ -54,18 +56,23 @@ class Tx(Generic[D]):
     run: Run
     action_id: ActionId
     session: AsyncSession
-    consumers: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]], repr=False)
     _entries: int = field(default=0, init=False, repr=False)
 
     async def execute(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
         """Run one SQL statement with `:name` parameters; its rows as mappings."""
         return await fetch_all(self.session, text(sql), **parameters)
 
-    async def outbox(self, topic: str, payload: object, *, key: str | None = None) -> EntryId:
+    async def outbox(
+        self, topic: str, payload: object, *, key: str | None = None, delay: timedelta = timedelta(0)
+    ) -> EntryId:
         """Have `payload` (JSON, or what pydantic can dump to JSON) forwarded after this commit, at least once.
 
-        Entries of one `key` reach each consumer in the order of their commits. Raises InvalidInput when too large.
+        It goes to every consumer that is subscribed to `topic`. Entries of one `key` reach each of them in the order of
+        their commits: one with a `delay` (at most 365 days) holds the later ones of its key back. Raises InvalidInput
+        when the payload is too large, the delay out of bounds, or the topic one that Surefoot itself writes.
         """
+        if topic == outbox.EFFECT or topic in outbox.RUN_TOPICS:
+            raise InvalidInput(f"Entries of topic {topic!r} are written by Surefoot alone: choose another topic.")
         entry_id = EntryId(f"{self.action_id}#{topic}:{self._entries}")
         self._entries += 1
         await outbox.put(
@@ -76,8 +83,8 @@ class Tx(Generic[D]):
             action_id=self.action_id,
             topic=topic,
             payload=_JSON.validate_python(TypeAdapter(type(payload)).dump_python(payload, mode="json")),
-            consumers=self.consumers.get(topic, (topic,)),
             key=key,
+            delay=delay,
         )
         return entry_id
 

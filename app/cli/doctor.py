@@ -7,7 +7,7 @@ import typer
 
 from app import wiring
 from app.cli.session import told
-from app.loading import load_agents
+from app.loading import load_agents, load_subscriptions
 from app.settings import Settings
 from app.surefoot import Surefoot
 from steps.models import VARIABLE
@@ -28,7 +28,10 @@ def doctor() -> None:
     with told():
         settings = Settings.from_env()
         agents = load_agents(settings.agents)
+        given = wiring.all_subscriptions(settings, load_subscriptions(settings.consumers))
     say(True, f"agents: {', '.join(f'{agent.name} {agent.version}' for agent in agents) or 'none'}")
+    consumers = ", ".join(f"{one.name} ({', '.join(one.topics)})" for one in given)
+    say(True, f"consumers: {consumers or 'none (set SUREFOOT_CONSUMERS, or SUREFOOT_SMTP_URL for mail)'}")
     say(True, f"model: {os.environ.get(VARIABLE) or 'scripted (set ' + VARIABLE + ' for a real one)'}")
     mail = (settings.smtp_url or "").rpartition("@")[2]  # without user and password
     say(bool(mail), f"mail: {mail or 'mails wait: set SUREFOOT_SMTP_URL on a worker'}")

@@ -1,4 +1,4 @@
-"""`surefoot outbox list|show|redrive|discard`."""
+"""`surefoot outbox list|show|redrive|discard|topics|unsubscribe`."""
 
 import json
 from collections.abc import Mapping
@@ -74,3 +74,36 @@ def discard(
     """Give what is dead up for good, or a pending delivery that is named (--consumer); the next of its key goes."""
     done = ask(lambda surefoot: surefoot.discard(entry_id, reason=reason, consumer=consumer, by=by))
     print(f"discarded: {entry_id} to {', '.join(done)} will not be delivered")
+
+
+@group.command("topics")
+def topics() -> None:
+    """Who is subscribed to which topic, within which limits, and whether a live worker has that consumer."""
+    rows = ask(lambda surefoot: surefoot.topics())
+    for row in rows:
+        said = ["a dead entry is passed" if row["passes_dead"] else "a dead entry blocks its key"]
+        if row["in_flight_max"] is not None:
+            said.append(f"at most {row['in_flight_max']} at once")
+        if row["per_second_max"] is not None:
+            said.append(f"at most {row['per_second_max']:g} a second")
+        if row["paused_until"] is not None:
+            said.append(f"paused until {row['paused_until'].strftime(_TIME)}: {row['paused_why']}")
+        if not row["is_served"]:
+            said.append("no live worker has it")
+        print(f"{row['topic']} to {row['consumer']}: {'; '.join(said)}")
+    if not rows:
+        print("nobody is subscribed: an entry goes to the consumer of its topic's own name")
+
+
+@group.command("unsubscribe")
+def unsubscribe(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    consumer: Annotated[str, typer.Argument(metavar="CONSUMER")],
+    by: As = "unauthenticated",
+) -> None:
+    """Have no further entry of TOPIC go to CONSUMER, which is gone for good."""
+    ask(lambda surefoot: surefoot.unsubscribe(topic, consumer, by=by))
+    print(
+        f"unsubscribed: {consumer} gets no further entry of {topic}, until a worker that has it starts; "
+        "what was put before stays (`surefoot outbox list`)"
+    )

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from app import wiring
-from app.loading import load_agents
+from app.loading import load_agents, load_subscriptions
 from app.settings import Settings
 from app.surefoot import Surefoot
 
@@ -14,10 +14,10 @@ from app.surefoot import Surefoot
 def build() -> FastAPI:
     """The API with a worker in its lifespan, on the database of the environment."""
     settings = Settings.from_env()
-    agents = load_agents(settings.agents)
+    agents, subscriptions = load_agents(settings.agents), load_subscriptions(settings.consumers)
     url, local = wiring.open_database(settings)
     wiring.migrate_database(url, agents)
-    surefoot = Surefoot(url, agents, settings=settings)
+    surefoot = Surefoot(url, agents, subscriptions=subscriptions, settings=settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import typer
 
 from app import wiring
-from app.loading import load_agents
+from app.loading import load_agents, load_subscriptions
 from app.settings import Settings
 from app.surefoot import Surefoot
 from steps import DurableAgent, ToolError
@@ -55,12 +55,12 @@ def database(
 
 @contextmanager
 def opened() -> Generator[Surefoot]:
-    """A Surefoot object on the database, with every agent loaded. It is no worker."""
+    """A Surefoot object on the database, with every agent and consumer loaded. It is no worker."""
     with told():
         settings = Settings.from_env()
-        agents = load_agents(settings.agents)
+        agents, subscriptions = load_agents(settings.agents), load_subscriptions(settings.consumers)
         with database(agents=agents) as (_, url):
-            yield Surefoot(url, agents, settings=settings)
+            yield Surefoot(url, agents, subscriptions=subscriptions, settings=settings)
 
 
 def ask(call: Callable[[Surefoot], Awaitable[T]]) -> T:

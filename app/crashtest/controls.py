@@ -5,7 +5,7 @@ There is no switch in the product: a control replaces a part of the imported pro
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -81,19 +81,19 @@ def receipts_apart() -> None:
 
 def outbox_apart() -> None:
     """An outbox entry is a commit of its own, after that of the transaction that asked for it."""
-    late: list[tuple[Tx[Any], str, object, str | None]] = []
+    late: list[tuple[Tx[Any], str, object, Mapping[str, Any]]] = []
     outbox, transaction = Tx[Any].outbox, Call.transaction
 
-    async def later(self: Tx[Any], topic: str, payload: object, *, key: str | None = None) -> EntryId:
-        late.append((self, topic, payload, key))
+    async def later(self: Tx[Any], topic: str, payload: object, **more: Any) -> EntryId:
+        late.append((self, topic, payload, more))
         return EntryId(f"{self.action_id}#{topic}:0")
 
     async def apart(self: Call) -> Any:
         done = await transaction(self)
         while late:
-            tx, topic, payload, key = late.pop()
+            tx, topic, payload, more = late.pop()
             async with self.seat.bench.database.transaction("tool.outbox", tx.run.tenant) as session:
-                await outbox(replace(tx, session=session), topic, payload, key=key)
+                await outbox(replace(tx, session=session), topic, payload, **more)
         return done
 
     _replace(Tx, "outbox", later)

@@ -14,6 +14,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from email.message import EmailMessage
 from email.utils import make_msgid
 from typing import Any
@@ -61,7 +62,14 @@ class PlainTx(Tx[Any]):
         digest = hashlib.sha256(content).hexdigest()
         return ArtifactRef(name=name, version=1, sha256=digest, size_bytes=len(content), media_type=media_type)
 
-    async def outbox(self, topic: str, payload: object, *, key: str | None = None) -> EntryId:  # noqa: ARG002
+    async def outbox(
+        self,
+        topic: str,  # noqa: ARG002
+        payload: object,
+        *,
+        key: str | None = None,  # noqa: ARG002
+        delay: timedelta = timedelta(0),  # noqa: ARG002
+    ) -> EntryId:
         assert isinstance(payload, Mail)
         message = EmailMessage()
         message["From"], message["To"], message["Subject"] = (

@@ -7,7 +7,7 @@ from alembic import command
 from sqlalchemy import make_url
 
 from app import Surefoot, engine, wiring
-from transactions import clones, migrate
+from transactions import Database, WorkerId, clones, migrate, outbox
 from transactions.database import sync_engine
 from transactions.local import LocalPostgres
 
@@ -29,10 +29,48 @@ values ('r/1/1:pay', 1, 'default', 'answer', '1', null, 1, 'w'),
 """
 
 
+# What 0003 had of a key: one entry that is delivered, two that wait; and how its writers put one more.
+KEYED = """
+insert into surefoot.outbox_entries (entry_id, tenant, topic, key, key_seq, payload)
+select 'e' || n, 'default', 'news', 'k', n, '{}' from generate_series(1, 3) n;
+insert into surefoot.outbox_deliveries (entry_id, consumer, tenant, state, attempts_max, settled_at)
+select 'e' || n, 'mail', 'default', case when n = 1 then 'delivered' else 'pending' end, 20,
+       case when n = 1 then now() end from generate_series(1, 3) n;
+"""
+ONE_MORE = """
+insert into surefoot.outbox_entries (entry_id, tenant, topic, key, key_seq, payload)
+values ('e4', 'default', 'news', 'k', 4, '{}');
+insert into surefoot.outbox_deliveries (entry_id, consumer, tenant, state, attempts_max)
+values ('e4', 'mail', 'default', 'pending', 20);
+"""
+
+
+async def test_the_order_of_a_key_holds_over_the_migration_and_for_writers_of_before(postgres: LocalPostgres) -> None:
+    server = make_url(postgres.url).set(database="postgres").render_as_string(hide_password=False)
+    async with clones.clone(server, "third_version", template="template0") as url:
+        await asyncio.to_thread(_version, url, "0003", KEYED)
+        await asyncio.to_thread(wiring.migrate_database, url, [])
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(ONE_MORE.encode())
+        database = Database(url)
+        order: list[str] = []
+        try:
+            for _ in range(3):
+                async with database.all_tenants("relay.claim") as session:
+                    [one] = await outbox.claim_due(
+                        session, consumers=["mail"], agents=(), worker_id=WorkerId("w"), lease_s=60, limit=9
+                    )
+                    order.append(one.entry_id)
+                    assert await outbox.acknowledge(session, one, receipt=None)
+        finally:
+            await database.close()
+        assert order == ["e2", "e3", "e4"]
+
+
 async def test_a_database_of_the_first_version_gets_a_desk_with_what_was_unknown(postgres: LocalPostgres) -> None:
     server = make_url(postgres.url).set(database="postgres").render_as_string(hide_password=False)
     async with clones.clone(server, "first_version", template="template0") as url:
-        await asyncio.to_thread(_first_version, url)
+        await asyncio.to_thread(_version, url, "0001", ROWS)
         assert await asyncio.to_thread(migrate.pending, url)
         await asyncio.to_thread(wiring.migrate_database, url, [])
         assert not await asyncio.to_thread(migrate.pending, url)
@@ -49,12 +87,12 @@ async def test_a_database_of_the_first_version_gets_a_desk_with_what_was_unknown
             await surefoot.close()
 
 
-def _first_version(url: str) -> None:
+def _version(url: str, version: str, rows: str) -> None:
     engine.migrate(url)
     ours = sync_engine(url)
     with ours.begin() as connection:
         connection.exec_driver_sql("create schema surefoot")
-        command.upgrade(migrate._config(connection), "0001")
+        command.upgrade(migrate._config(connection), version)
     ours.dispose()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(ROWS.encode())
+        connection.execute(rows.encode())

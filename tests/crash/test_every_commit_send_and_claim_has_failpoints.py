@@ -35,6 +35,8 @@ NOT_IN_A_RUN = {
     "action.ask_again": "made by a person",
     "outbox.redrive": "made by a person",
     "outbox.discard": "made by a person",
+    "outbox.unsubscribe": "made by a person",
+    "consumer.take": "only where an application has a local consumer: tests/races/test_local_consumer.py",
     "relay.renew": "only when a consumer takes long: tests/races/test_relay.py",
     "read": "reads for the API and the command line",
     "worker.release": "made by a worker that is asked to stop",

@@ -29,6 +29,8 @@ CASES = {
     "the database ends": "db-restart:segment.turn.after_commit:3",
     "a service never answers": "silence:connection:2",
     "a service closes the connection": "reset:connection:3",
+    "a service has done it and does not say so in time": "late:connection:4",
+    "nobody listens at first": "refused:connection:1",
     "a service is slow": "slow:connection:1",
     "a service has too much to do": "rate-limited:connection:1",
     "a service has done it and says it has failed": "server-error:connection:4",

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from app import Surefoot
-from steps import Absent, Refused, effects
+from steps import Absent, Refused, sending, verifying
 from tests.agents.scripted import AGENTS
 from tests.kit import until
 from tests.stage import Stage
@@ -196,15 +196,15 @@ def every_verdict_is_absent() -> None:
     async def verdict(*_: Any) -> Absent:
         return Absent("handed in by a test")
 
-    effects.Effects._verdict = verdict
+    verifying._verdict = verdict
 
 
 def the_second_refuses() -> None:
-    body = effects.call_body
+    body = sending.call_body
 
     async def call(function: Any, first: Any, arguments: dict[str, Any]) -> Any:
         if arguments == {"number": 2}:
             raise Refused("not that one")
         return await body(function, first, arguments)
 
-    effects.call_body = call
+    sending.call_body = call

@@ -169,7 +169,7 @@ class Worker:
             session, self.action_id, attempt=attempt, source=source, result=result, worker_id=self.worker_id
         )
 
-    async def _judge(self, session: Any, attempt: int, verdict: actions.Verdict) -> None:
+    async def _judge(self, session: Any, attempt: int, verdict: attempts.Verdict) -> None:
         await attempts.judge(
             session, self.action_id, attempt=attempt, verdict=verdict, evidence="seen", worker_id=self.worker_id
         )

@@ -124,7 +124,7 @@ async def effects(scene: Scene, database_url: str) -> AsyncIterator[Any]:
             raise AssertionError(why)
 
         wakeups = Wakeups(database_url)
-        bench = Bench(database, {AGENT: agent}, BOB, wakeups, {}, lambda: None, fenced)
+        bench = Bench(database, {AGENT: agent}, BOB, wakeups, lambda: None, fenced)
         execution = await scene.running()
         limits = {"attempt_s": 0.05, "safety": safety, **changes}
         request = replace(scene.request(execution, 0, gated=False), **limits)
@@ -323,3 +323,16 @@ async def test_what_cannot_be_asked_is_refused(effects: Any) -> None:
             await desk.ask_again(session, driven.action_id, by=" ")
     await driven.says("succeeded", result=7)
     assert await driven.state() == ("SUCCEEDED", None, "delivered", "queued")
+
+
+async def test_a_receipt_that_comes_after_absent_and_a_second_send_is_shown_as_a_contradiction(effects: Any) -> None:
+    other = Other([status(500), 7], [Absent()])
+    driven = await effects(other, safety="verify")
+    await driven.drive()
+    assert other.sent == [1, 2]
+    await driven.scene.receive(driven.action_id, attempt=1, result=3)
+    async with driven.scene.database.transaction("read", DEFAULT_TENANT) as session:
+        (shown,) = (await desk.look(session, limit=10)).contradictions
+    assert (shown["attempt"], shown["result"], shown["counts"]) == (1, 3, 7)
+    assert shown["why"] == "attempt 1 was answered too: it may have happened twice"
+    assert (await driven.state())[0] == "SUCCEEDED"

@@ -266,10 +266,10 @@ async def test_an_acknowledgement_of_an_old_attempt_would_count_without_its_chec
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     statements = dict(load("outbox"))
-    checked = statements["acknowledge_attempt"].text
-    statements["acknowledge_attempt"] = text(
-        checked.replace("and worker_id = :worker_id", "").replace("and attempt = :attempt", "")
-    )
+    checked = statements["settle_attempts"].text
+    spoilt = checked.replace("and d.worker_id = e.worker_id and d.attempt = e.attempt", "")
+    assert spoilt != checked
+    statements["settle_attempts"] = text(spoilt)
     monkeypatch.setattr(outbox, "_OUTBOX", statements)
     caught: list[str] = []
     for seed in range(60):

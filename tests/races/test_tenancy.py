@@ -47,6 +47,10 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
             " || jsonb_build_object('tenant', %s::text, 'worker_id', 'another'))).* from surefoot.workers w limit 1",
             B,
         )
+    await scene.rows(
+        "insert into surefoot.subscriptions (tenant, topic, consumer, passes_dead) values (%s, 't', 'c', false)", tenant
+    )
+    await scene.rows("insert into surefoot.consumer_limits (tenant, consumer) values (%s, 'c')", tenant)
     execution = await scene.running(tenant)
     async with scene.database.transaction("calls", tenant) as session:
         sent = await scene.call(session, execution, 0, "verification")

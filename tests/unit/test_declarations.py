@@ -1,5 +1,6 @@
 """What a business key and an undo have to look like, and what is said when they do not."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest

@@ -36,6 +36,7 @@ def test_every_setting_can_be_said() -> None:
         "DATABASE_URL": "postgresql://db/x",
         "SUREFOOT_HOME": "/var/lib/x",
         "SUREFOOT_AGENTS": "shop:agent",
+        "SUREFOOT_CONSUMERS": "shop:consumers",
         "SUREFOOT_SMTP_URL": "smtp://127.0.0.1:25",
         "SUREFOOT_MAIL_FROM": "a@example.org",
         **WEBHOOK,

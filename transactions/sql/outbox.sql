@@ -9,32 +9,49 @@ values (:entry_id, :tenant, :run_id, :action_id, :topic, :key, :key_seq, cast(:p
 on conflict (entry_id) do nothing
 returning entry_id
 
--- name: insert_delivery
-insert into surefoot.outbox_deliveries (entry_id, consumer, tenant, state, attempts_max)
-values (:entry_id, :consumer, :tenant, :state, :attempts_max)
+-- name: insert_deliveries
+-- To these consumers; null: to who is subscribed to the topic, or if nobody is, to the consumer of its own name.
+insert into surefoot.outbox_deliveries
+    (entry_id, consumer, tenant, state, attempts_max, due_at, passes_dead, of_topic, of_key, of_seq)
+select :entry_id, c.consumer, :tenant, :state, :attempts_max, clock_timestamp() + make_interval(secs => :delay_s),
+       coalesce(s.passes_dead, false), :topic, :key, cast(:key_seq as bigint)
+  from unnest(coalesce(
+           cast(:consumers as text[]),
+           (select array_agg(o.consumer order by o.consumer) from surefoot.subscriptions o
+             where o.tenant = :tenant and o.topic = :topic and o.ended_at is null),
+           array[cast(:topic as text)])) as c (consumer)
+  left join surefoot.subscriptions s on s.tenant = :tenant and s.topic = :topic and s.consumer = c.consumer
 
 -- name: claim_due_with_skip_locked
 -- A claimant is gone when its row says so. That no row of it is seen says nothing: it may be younger than this statement.
-with due as (
-    select d.entry_id, d.consumer from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
-     where d.consumer = any(:consumers)
-       and (d.consumer <> 'effect' or exists (
-            select 1 from surefoot.actions a where a.action_id = e.action_id and a.agent = any(:agents)))
-       and ((d.state = 'pending' and d.due_at <= clock_timestamp())
-            or (d.state = 'claimed' and (d.lease_until < clock_timestamp() or exists (
-                    select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state <> 'live'))))
-       and not exists (
-            select 1 from surefoot.outbox_entries h join surefoot.outbox_deliveries hd using (entry_id)
-             where h.tenant = e.tenant and h.topic = e.topic and h.key = e.key and h.key_seq < e.key_seq
-               and hd.consumer = d.consumer and hd.state not in ('delivered', 'discarded')
-               and (hd.state <> 'dead' or hd.consumer <> 'effect'))  -- a failed effect has settled: it holds nobody back
-     order by d.due_at limit :limit
-       for no key update of d skip locked)
+-- Of a key only the head can be claimed: the first that is neither settled nor dead and passed. What is claimed was it.
+with lapsed as (
+    select c.* from unnest(cast(:consumers as text[])) as n (consumer) cross join lateral (
+        select d.entry_id, d.consumer from surefoot.outbox_deliveries d
+         where d.consumer = n.consumer and d.state = 'claimed'
+           and (d.lease_until < clock_timestamp() or exists (
+                    select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state <> 'live'))
+           and (d.consumer <> 'effect' or exists (
+                    select 1 from surefoot.actions a where a.action_id = d.entry_id and a.agent = any(:agents)))
+         limit :limit for no key update of d skip locked) c),
+due as (
+    select c.* from unnest(cast(:consumers as text[])) as n (consumer) cross join lateral (
+        select d.entry_id, d.consumer from surefoot.outbox_deliveries d
+         where d.consumer = n.consumer and d.state = 'pending' and d.due_at <= statement_timestamp()
+           and (d.consumer <> 'effect' or exists (
+                    select 1 from surefoot.actions a where a.action_id = d.entry_id and a.agent = any(:agents)))
+           and (d.of_seq is null or d.of_seq = (
+                    select min(h.of_seq) from surefoot.outbox_deliveries h
+                     where h.consumer = d.consumer and h.tenant = d.tenant and h.of_topic = d.of_topic and h.of_key = d.of_key
+                       and h.of_seq is not null and h.state in ('parked', 'pending', 'claimed', 'dead')
+                       and not (h.state = 'dead' and (h.passes_dead or h.consumer = 'effect'))))
+         order by d.due_at limit :limit for no key update of d skip locked) c),
+chosen as (select * from lapsed union all select * from due limit :limit)
 update surefoot.outbox_deliveries d
    set state = 'claimed', attempt = d.attempt + 1, worker_id = :worker_id,
        lease_until = clock_timestamp() + make_interval(secs => :lease_s)
-  from due, surefoot.outbox_entries e
- where d.entry_id = due.entry_id and d.consumer = due.consumer and e.entry_id = d.entry_id
+  from chosen, surefoot.outbox_entries e
+ where d.entry_id = chosen.entry_id and d.consumer = chosen.consumer and e.entry_id = d.entry_id
 returning d.entry_id, d.consumer, d.attempt, d.attempts_max, e.tenant, e.run_id, e.action_id, e.topic, e.payload, e.created_at,
           (select jsonb_build_object('receipt', i.result) from surefoot.inbox i
             where i.consumer = d.consumer and i.entry_id = d.entry_id) as taken
@@ -54,11 +71,21 @@ update surefoot.outbox_deliveries set lease_until = clock_timestamp() + make_int
  where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
 returning attempt
 
--- name: acknowledge_attempt
-update surefoot.outbox_deliveries
-   set state = 'delivered', lease_until = null, settled_at = clock_timestamp(), receipt = cast(:receipt as jsonb), detail = :detail
- where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
-returning entry_id
+-- name: settle_attempts
+-- Each names the attempt it claimed. Locked in one order: two workers may settle the same ones, one of them late.
+with ended as (
+    select * from jsonb_to_recordset(cast(:ended as jsonb)) as e (
+        entry_id text, consumer text, worker_id text, attempt integer, state text, pause_s double precision, detail text, receipt jsonb)),
+held as (
+    select e.* from surefoot.outbox_deliveries d join ended e using (entry_id, consumer)
+     where d.state = 'claimed' and d.worker_id = e.worker_id and d.attempt = e.attempt
+     order by d.entry_id, d.consumer for no key update of d)
+update surefoot.outbox_deliveries d
+   set state = h.state, lease_until = null, receipt = h.receipt, detail = h.detail,
+       settled_at = case when h.state <> 'pending' then clock_timestamp() end,
+       due_at = case when h.state = 'pending' then clock_timestamp() + make_interval(secs => h.pause_s) else d.due_at end
+  from held h where d.entry_id = h.entry_id and d.consumer = h.consumer
+returning d.entry_id, d.consumer, d.attempt
 
 -- name: back_off_attempt
 update surefoot.outbox_deliveries
@@ -74,12 +101,6 @@ update surefoot.outbox_deliveries set state = 'parked', lease_until = null, deta
 update surefoot.outbox_deliveries set state = 'pending', settled_at = null, due_at = clock_timestamp(), detail = :detail
  where entry_id = :entry_id and consumer = :consumer and state in ('parked', 'pending', 'dead')
 
--- name: bury_attempt
-update surefoot.outbox_deliveries
-   set state = 'dead', lease_until = null, settled_at = clock_timestamp(), detail = :detail
- where entry_id = :entry_id and consumer = :consumer and state = 'claimed' and worker_id = :worker_id and attempt = :attempt
-returning entry_id
-
 -- name: close_of_action
 update surefoot.outbox_deliveries
    set state = :state, lease_until = null, settled_at = clock_timestamp(), detail = :detail
@@ -90,8 +111,12 @@ insert into surefoot.inbox (consumer, entry_id, tenant, result) values (:consume
 on conflict (consumer, entry_id) do nothing
 returning entry_id
 
--- name: taken
-select result from surefoot.inbox where consumer = :consumer and entry_id = :entry_id
+-- name: take_all_into_inbox
+insert into surefoot.inbox (consumer, entry_id, tenant, result)
+select consumer, entry_id, tenant, receipt
+  from jsonb_to_recordset(cast(:taken as jsonb)) as t (consumer text, entry_id text, tenant text, receipt jsonb)
+ order by entry_id, consumer
+on conflict (consumer, entry_id) do nothing
 
 -- name: deliveries_page
 select d.entry_id, d.consumer, e.topic, e.key, e.run_id, d.state, coalesce(o.standing, d.state) as standing, d.attempt,

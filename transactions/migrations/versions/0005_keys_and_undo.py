@@ -7,7 +7,7 @@ from alembic import op
 from transactions.statements import run_script
 
 revision = "0005"
-down_revision = "0003"
+down_revision = "0004"
 
 
 def upgrade() -> None:
