@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app import engine, machine
-from transactions import Database, Tenant, WorkerId, approvals, failpoint, is_transient, keys, segments, workers
+from steps.sharing import wake_sharers
+from transactions import Database, Tenant, WorkerId, approvals, failpoint, is_transient, segments, workers
 
 _log = logging.getLogger("surefoot.watchdog")
 _BATCH = 200
@@ -94,8 +95,4 @@ class Watchdog:
 
     async def _wake_sharers(self) -> None:
         """Runs that wait for an action of another run, and that nobody lived to wake after it settled."""
-        async with self.database.all_tenants("watchdog.look") as session:
-            sharers = await keys.sharers_of_settled(session, limit=_BATCH)
-        for sharer in sharers:
-            async with self.database.transaction("watchdog.share", Tenant(sharer["tenant"])) as session:
-                await keys.wake_sharer(session, sharer)
+        await wake_sharers(self.database)

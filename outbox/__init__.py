@@ -2,7 +2,7 @@
 
 from outbox.local import LocalConsumer
 from outbox.mail import Mail, MailConsumer
-from outbox.outcomes import Consumer, Delivered, Outcome, Settled, Undelivered
+from outbox.outcomes import Consumer, Delivered, OnDatabase, Outcome, Settled, Undelivered
 from outbox.relay import Relay, RelaySettings
 from outbox.signatures import verify_webhook
 from outbox.smtp import SmtpServer
@@ -17,6 +17,7 @@ __all__ = [
     "LocalConsumer",
     "Mail",
     "MailConsumer",
+    "OnDatabase",
     "Outcome",
     "Relay",
     "RelaySettings",

@@ -110,7 +110,7 @@ class WebhookConsumer:
         except TimeoutError:
             return Undelivered(f"no answer of {self._host} within {self._timeout_s:g} s")
         except (httpx.HTTPError, OSError) as error:
-            failure = failures.of(error, keyed=True)
+            failure = failures.of(error)
             return Undelivered(post.redacted(f"no answer of {self._host} ({failure.kind}): {failure.reason}"))
         return self._outcome(answer, post.headers["webhook-id"])
 
@@ -201,7 +201,7 @@ class WebhookConsumer:
                 "body": _value(answer),
             }
             return Delivered(receipt if answer.whole else {**receipt, "truncated": True})
-        kind = failures.http(answer.status, answer.headers, answer.text or "", keyed=True)
+        kind = failures.http(answer.status, answer.headers, answer.text or "")
         why = f"{self._host} answered {answer.status} ({kind})"
         if excerpt := (answer.text or "").strip()[:_EXCERPT_CHARS_MAX]:
             why += f": {excerpt}"

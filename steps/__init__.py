@@ -3,7 +3,7 @@
 from steps.declaring import ToolError
 from steps.durable import DurableAgent, RunLimits, durable
 from steps.http import Answer, ApiError, ApiUnanswered, HttpApi
-from steps.kinds import Absent, Action, Approval, Found, KeyConflict, NotSent, Refused, Unsure, from_matches
+from steps.kinds import Absent, Action, Approval, Found, KeyConflict, NotAllowed, NotSent, Refused, Unsure, from_matches
 from steps.models import model_from_env, tool_returns, turns_so_far
 from steps.tools import Tools
 
@@ -18,6 +18,7 @@ __all__ = [
     "Found",
     "HttpApi",
     "KeyConflict",
+    "NotAllowed",
     "NotSent",
     "Refused",
     "RunLimits",

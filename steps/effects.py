@@ -12,10 +12,11 @@ from steps import sending, verifying
 from steps.bench import Bench
 from steps.drive import Drive
 from steps.sharing import wake_sharers
-from transactions import ActionState, Fenced, Tenant, until_committed
+from transactions import ActionState, Fenced, Tenant, failures, outbox, until_committed
 from transactions.actions import Ticket
 
 _log = logging.getLogger("surefoot.effects")
+_PUT_OFF_S = 30.0
 
 
 class Effects:
@@ -38,7 +39,7 @@ class Effects:
         if isinstance(error, Fenced):
             self._bench.on_fenced(str(error))
         elif error is not None:
-            _log.error("%s failed; the lease of its delivery brings it back", task.get_name(), exc_info=error)
+            _log.error("%s failed; its delivery brings it back", task.get_name(), exc_info=error)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for what is on its way, then give up the rest: its outcome is unknown, and is verified elsewhere."""
@@ -54,7 +55,11 @@ class Effects:
 
         claimed: the action's row when the caller has just claimed it in its own commit.
         """
-        drive = await Drive.load(self._bench, ticket, tenant)
+        try:
+            drive = await Drive.load(self._bench, ticket, tenant)
+        except Exception as error:
+            await self._put_off(ticket, tenant, f"it cannot be driven: {failures.words(error)}")
+            raise
         if claimed is not None:
             await sending.send(drive, claimed)
         while await drive.renew():
@@ -71,3 +76,19 @@ class Effects:
             await until_committed(lambda: wake_sharers(self._bench.database), self._bench.still_mine)
         if drive.spec.undoes:
             self._bench.wakeups.poke("outbox")  # the next one of its run may go
+
+    async def _put_off(self, ticket: Ticket, tenant: Tenant, why: str) -> None:
+        """Back to the schedule, which says why: its deps or its tool are not what they were."""
+
+        async def once() -> None:
+            async with self._bench.database.transaction("effect.put_off", tenant) as session:
+                await outbox.give_back_effect(
+                    session,
+                    ticket.action_id,
+                    attempt=ticket.attempt,
+                    worker_id=ticket.worker_id,
+                    pause_s=_PUT_OFF_S,
+                    detail=why,
+                )
+
+        await until_committed(once, self._bench.still_mine)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 from pydantic import JsonValue
@@ -22,6 +22,7 @@ from transactions import canonical_json
 TIMEOUT_S = 20.0
 RESPONSE_BYTES_MAX = 1024 * 1024
 _SHOWN_CHARS = 500
+_IN_A_HEADER = "!#$&'*+-.^_`|~/:"  # as it is: nothing else of an id could be refused or taken for something else
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -93,12 +94,14 @@ class HttpApi:
     ) -> Answer:
         """One request. Its body is canonical JSON, so that the same call has the same bytes at every attempt.
 
-        action: its id is sent as the idempotency key. params: of the query, which logs may show.
-        Raises ApiError for an answer that is not 2xx, ApiUnanswered.
+        path: begins with `/`. action: its id is sent as the idempotency key, percent-encoded. params: of the query,
+        which logs may show. Raises ApiError for an answer that is not 2xx, ApiUnanswered, ValueError (the path).
         """
+        if not path.startswith("/"):
+            raise ValueError(f"HttpApi.call({path!r}): write a path that begins with /.")
         headers = {**self._headers}
         if action is not None:
-            headers[self._key_header] = action.id
+            headers[self._key_header] = quote(action.id, safe=_IN_A_HEADER)
         content = None if json is None else canonical_json(json).encode()
         if content is not None:
             headers["Content-Type"] = "application/json"
@@ -113,7 +116,8 @@ class HttpApi:
         if not response.is_success:
             shown = " ".join(text.split())[:_SHOWN_CHARS]
             words = f"{about}: {response.status_code} {shown}".rstrip()
-            raise ApiError(words, response.status_code, dict(response.headers), text[:4000])
+            headers = {name: self._hide(value) for name, value in response.headers.items()}
+            raise ApiError(words, response.status_code, headers, text[:4000])
         return Answer(response.status_code, _parsed(text))
 
     async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, str]:

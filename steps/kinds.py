@@ -19,6 +19,8 @@ ATTEMPT_S = 30.0
 ATTEMPTS_MAX = 10
 ELAPSED_S_MAX = 24 * 3600.0
 VERIFICATIONS_MAX = 20
+_SECONDS_MAX = 366 * 24 * 3600.0
+_TIMES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,11 @@ class EffectLimits:
     verifications_max: int = VERIFICATIONS_MAX
 
     def __post_init__(self) -> None:
-        if self.attempt_s <= 0 or self.elapsed_s_max <= 0 or min(self.attempts_max, self.verifications_max) < 1:
+        seconds, times = (self.attempt_s, self.elapsed_s_max), (self.attempts_max, self.verifications_max)
+        if not all(0 < each <= _SECONDS_MAX for each in seconds) or not all(1 <= each <= _TIMES_MAX for each in times):
             raise ValueError(
-                "attempt_s and elapsed_s_max must be above 0, attempts_max and verifications_max at least 1."
+                "attempt_s and elapsed_s_max must be above 0 and at most a year, attempts_max and verifications_max "
+                f"from 1 to {_TIMES_MAX}."
             )
 
 
@@ -111,6 +115,10 @@ class NotSent(Exception):
 
 class Refused(Exception):
     """Raise from an effect when the other side said no for good: the model is told, and it is not sent again."""
+
+
+class NotAllowed(Exception):
+    """Raise from an effect when the other side does not let us: it stops until a person has put that right."""
 
 
 class KeyConflict(Exception):

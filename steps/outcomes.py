@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from steps.kinds import KeyConflict, NotSent, Refused
+from steps.kinds import KeyConflict, NotAllowed, NotSent, Refused
 from steps.spec import Unkept
 from transactions import Failure, FailureClass, failures
 from transactions.failures import Classify
@@ -31,10 +31,9 @@ async def attempt(
     call: Callable[[], Awaitable[JsonValue]],
     *,
     timeout_s: float,
-    keyed: bool = False,
     classify: Classify | None = None,
 ) -> Answered | Failure:
-    """Make one attempt and say what it came to. keyed: it carries an idempotency key."""
+    """Make one attempt and say what it came to."""
     deadline = asyncio.timeout(timeout_s)
     try:
         async with deadline:
@@ -42,7 +41,7 @@ async def attempt(
     except Exception as error:
         if deadline.expired():
             return Failure(FailureClass.UNKNOWN, f"no answer within {timeout_s:.1f} s")
-        return _said(error) or failures.of(error, keyed=keyed, classify=classify)
+        return _said(error) or failures.of(error, classify=classify)
 
 
 def _said(error: Exception) -> Failure | None:
@@ -55,6 +54,8 @@ def _said(error: Exception) -> Failure | None:
             return Failure(FailureClass.INVALID_INPUT, error.message)
         case Refused() | ToolFailed():
             return Failure(FailureClass.REJECTED, failures.words(error))
+        case NotAllowed():
+            return Failure(FailureClass.PERMISSION, failures.words(error))
         case KeyConflict():
             return Failure(FailureClass.CONFLICT, f"the other side has this key with another request: {error}")
         case Unkept():

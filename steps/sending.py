@@ -96,7 +96,6 @@ async def send(drive: Drive, claimed: Mapping[str, Any]) -> None:
     outcome = await attempt(
         call,
         timeout_s=claimed["attempt_s"],
-        keyed=claimed["safety"] == "idempotent",
         classify=drive.spec.classify,
     )
     if isinstance(outcome, Answered):
@@ -134,7 +133,9 @@ async def _record(drive: Drive, claimed: Mapping[str, Any], failure: Failure) ->
                 "effect.refused", lambda s: attempts.refuse(s, action_id, reason=reason, failure=kind, **where)
             )
         case FailureClass.PERMISSION:
-            await drive.commit("effect.stopped", lambda s: attempts.stop(s, action_id, reason=reason, **where))
+            await drive.commit(
+                "effect.stopped", lambda s: attempts.not_sent(s, action_id, reason=reason, failure=kind, **where)
+            )
         case FailureClass.UNKNOWN | FailureClass.CONFLICT:
             await drive.commit(
                 "effect.unknown", lambda s: attempts.doubt(s, action_id, reason=reason, failure=kind, **where)

@@ -2,13 +2,13 @@
 
 from transactions import Database, Tenant, keys
 
-SHARERS_MAX = 200
+_SHARERS_MAX = 200
 
 
 async def wake_sharers(database: Database) -> None:
     """Right after an action with a business key has settled, so that nobody waits for the watchdog's next round."""
     async with database.all_tenants("share.look") as session:
-        found = await keys.sharers_of_settled(session, limit=SHARERS_MAX)
+        found = await keys.sharers_of_settled(session, limit=_SHARERS_MAX)
     for sharer in found:
         async with database.transaction("share.wake", Tenant(sharer["tenant"])) as session:
             await keys.wake_sharer(session, sharer)

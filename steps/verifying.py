@@ -23,10 +23,11 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
     if (why := _nobody_to_ask(row)) is not None:
         await drive.commit("effect.park", lambda s: attempts.leave_to_a_person(s, action_id, reason=why, **where))
         return
+    clock = asyncio.get_running_loop().time
+    over_at = clock() + float(row["deadline_left_s"])  # until then something of the attempt may still arrive there
     verdict = await _verdict(drive, row)
-    left_s = float(row["deadline_left_s"])
-    if isinstance(verdict, Absent) and left_s > 0:
-        await asyncio.sleep(left_s)  # until then something of the attempt may still arrive there
+    if isinstance(verdict, Absent) and (left_s := over_at - clock()) > 0:
+        await asyncio.sleep(left_s)
         verdict = await _verdict(drive, row)
     evidence = verdict.evidence
     match verdict:

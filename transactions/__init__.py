@@ -17,7 +17,7 @@ from transactions.errors import (
 )
 from transactions.events import Event, Execution, number_fenced
 from transactions.failpoints import failpoint
-from transactions.failures import Failure, FailureClass
+from transactions.failures import Classify, Failure, FailureClass
 from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
 from transactions.states import ActionState, ApprovalState, DeliveryState, RunState
 from transactions.steps import StepRow
@@ -32,6 +32,7 @@ __all__ = [
     "ApprovalId",
     "ApprovalState",
     "ArtifactRef",
+    "Classify",
     "Conflict",
     "Database",
     "DatabaseUnavailable",

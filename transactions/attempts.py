@@ -102,7 +102,11 @@ async def not_sent(
     worker_id: WorkerId,
     failure: FailureClass = FailureClass.TRANSIENT,
 ) -> bool:
-    """Nothing came of the attempt there: back to PREPARED, to be sent again. A rate limit uses up no attempt."""
+    """Nothing came of the attempt there: back to PREPARED, to be sent again.
+
+    Only what is transient uses up an attempt: a rate limit is bounded by time, and a permission by a person, to whom it
+    is left, off the schedule and on the desk, until they have put it right.
+    """
     row = await fetch_one(
         session,
         _ACTIONS["prepare_again_if_not_sent"],
@@ -115,18 +119,13 @@ async def not_sent(
     if row is None:
         return False
     await finish_attempt(session, action_id, attempt, "not_sent", reason)
+    stopped = failure is FailureClass.PERMISSION
+    if stopped:
+        await outbox.close_effect(session, [action_id], state="dead", detail=reason)
     data: dict[str, JsonValue] = {"action": action_id, "reason": reason, "failure": failure}
-    await number(session, row["run_id"], Event("action.not_sent", data), worker_id=worker_id)
+    kind = "action.on_the_desk" if stopped else "action.not_sent"
+    await number(session, row["run_id"], Event(kind, data), worker_id=worker_id)
     await actions.cancel_if_run_is_over(session, row["run_id"], action_id)
-    return True
-
-
-async def stop(session: AsyncSession, action_id: ActionId, *, attempt: int, reason: str, worker_id: WorkerId) -> bool:
-    """The other side does not let us: PREPARED, and on the desk until a person has put that right."""
-    failure = FailureClass.PERMISSION
-    if not await not_sent(session, action_id, attempt=attempt, reason=reason, failure=failure, worker_id=worker_id):
-        return False
-    await outbox.close_effect(session, [action_id], state="dead", detail=reason)
     return True
 
 

@@ -51,10 +51,8 @@ async def entry(session: AsyncSession, entry_id: EntryId) -> Mapping[str, Any]:
     return {**row, "deliveries": await fetch_all(session, _OUTBOX["deliveries_of_entry"], entry_id=entry_id)}
 
 
-async def redrive(
-    session: AsyncSession, entry_id: EntryId, *, consumer: str | None, by: str, attempts: int = DELIVERY_ATTEMPTS_MAX
-) -> Sequence[str]:
-    """Dead deliveries of an entry are due now, with `attempts` more. The consumers.
+async def redrive(session: AsyncSession, entry_id: EntryId, *, consumer: str | None, by: str) -> Sequence[str]:
+    """Dead deliveries of an entry are due now, with as many attempts as a new one has. The consumers.
 
     consumer: that delivery; None: every dead one. Raises NotFound, Conflict (nothing of it is dead), InvalidInput.
     """
@@ -66,7 +64,7 @@ async def redrive(
         _OUTBOX["redrive_if_dead"],
         entry_id=entry_id,
         consumers=asked,
-        attempts=attempts,
+        attempts=DELIVERY_ATTEMPTS_MAX,
         told=f"redriven by {by}",
         chars=REASON_CHARS_MAX,
     )

@@ -151,7 +151,7 @@ async def ask_again(session: AsyncSession, action_id: ActionId, *, by: str) -> R
     if row is None:
         raise Conflict(
             f"Action {action_id} is {locked['state']} ({locked['safety']}): only an UNKNOWN one that has a verifier "
-            "can be asked about. Look there yourself and say what happened: `surefoot actions settle`."
+            "and no conflict can be asked about. Look there yourself and say what happened: `surefoot actions settle`."
         )
     await outbox.due_now(session, action_id, detail=f"{by} wants it asked again")
     await number(session, RunId(row["run_id"]), Event("action.asked_again", {"action": action_id, "by": by}))
@@ -174,7 +174,8 @@ async def _record(session: AsyncSession, action_id: ActionId, says: Statement) -
 
 async def _send_again(session: AsyncSession, row: Row, says: Statement) -> None:
     """PREPARED, and its delivery due at once: any worker's relay sends it. Nothing is sent for a run that is over."""
-    why = f"{says.by} says that attempt {row['attempt']} did not happen"
+    did_not = "may be sent again" if row["state"] == ActionState.PREPARED else "did not happen"
+    why = f"{says.by} says that attempt {row['attempt']} {did_not}"
     action_id, run_id = ActionId(row["action_id"]), RunId(row["run_id"])
     moved = await fetch_one(
         session,

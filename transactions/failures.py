@@ -3,9 +3,11 @@
 One table for effects, reads and deliveries. Libraries are told apart by the shape of their errors, not by imports.
 """
 
+import errno
+import logging
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -15,6 +17,7 @@ from typing import Any, cast
 
 from transactions.canonical import storable_reason
 
+_log = logging.getLogger("surefoot.failures")
 RETRY_AFTER_S_MAX = 24 * 3600.0
 _CHAIN_MAX = 8
 
@@ -39,9 +42,12 @@ class Failure:
     reason: str
     retry_after_s: float | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", storable_reason(self.reason))
+
 
 Classify = Callable[[Exception], Failure | FailureClass | None]
-"""A user's own classification of an error. None: as the table says."""
+"""A user's own classification of an error. None, or when it raises: as the table says."""
 
 _HTTP: Mapping[int, FailureClass] = MappingProxyType(
     {
@@ -95,6 +101,7 @@ _BY_NAME: Mapping[str, FailureClass] = MappingProxyType(
         "SMTPServerDisconnected": FailureClass.UNKNOWN,
     }
 )
+_NO_ROUTE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH})
 _PSYCOPG_NOT_CONNECTED = ("connection failed", "connection timeout")
 _BY_SQLSTATE: Mapping[str, FailureClass] = MappingProxyType(
     {
@@ -108,35 +115,44 @@ _BY_SQLSTATE: Mapping[str, FailureClass] = MappingProxyType(
         "28": FailureClass.PERMISSION,
         "3D": FailureClass.PERMISSION,
         "40": FailureClass.TRANSIENT,
+        "40003": FailureClass.UNKNOWN,
         "42": FailureClass.REJECTED,
     }
 )
 
 
-def of(error: Exception, *, keyed: bool = False, classify: Classify | None = None) -> Failure:
+def of(error: Exception, *, classify: Classify | None = None) -> Failure:
     """The class of an error; what nobody knows is `unknown`.
 
-    keyed: the attempt carried an idempotency key, so a 400, 409 or 422 that speaks of idempotency is about the key.
+    A 400, 409 or 422 that speaks of idempotency is about the key that the attempt carried.
     classify: asked first.
     """
-    return known(error, keyed=keyed, classify=classify) or Failure(FailureClass.UNKNOWN, words(error))
+    return known(error, classify=classify) or Failure(FailureClass.UNKNOWN, words(error))
 
 
-def known(error: Exception, *, keyed: bool = False, classify: Classify | None = None) -> Failure | None:
+def known(error: Exception, *, classify: Classify | None = None) -> Failure | None:
     """As `of`, by the shape of the outermost error that is known. None: it is none of a connection or a service."""
-    said = None if classify is None else classify(error)
+    said = None if classify is None else _said(classify, error)
     if said is not None:
         return said if isinstance(said, Failure) else Failure(said, words(error))
     for link in _chain(error):
-        if (shape := _shape(link, keyed=keyed)) is not None:
+        if (shape := _shape(link)) is not None:
             kind, again_s = shape
             return Failure(kind, words(error), again_s)
     return None
 
 
-def http(status: int, headers: Mapping[str, str], body: str = "", *, keyed: bool = False) -> FailureClass:
+def _said(classify: Classify, error: Exception) -> Failure | FailureClass | None:
+    try:
+        return classify(error)
+    except Exception as broken:  # what became of the attempt has to be recorded all the same
+        _log.warning("classify raised %s for %s", words(broken), words(error))
+        return None
+
+
+def http(status: int, headers: Mapping[str, str], body: str = "") -> FailureClass:
     """The class of an HTTP answer that is not a success."""
-    if keyed and status in _KEY_MAY_BE_REUSED and _IDEMPOTENCY.search(body):
+    if status in _KEY_MAY_BE_REUSED and _IDEMPOTENCY.search(body):
         return FailureClass.UNKNOWN if _IN_PROGRESS.search(body) else FailureClass.CONFLICT
     if status == 503 and retry_after_s(headers) is not None:
         return FailureClass.RATE_LIMITED
@@ -178,19 +194,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
 
 
-def _shape(error: BaseException, *, keyed: bool) -> tuple[FailureClass, float | None] | None:
-    if isinstance(error, ConnectionRefusedError | socket.gaierror):
+def _shape(error: BaseException) -> tuple[FailureClass, float | None] | None:
+    if isinstance(error, ConnectionRefusedError | socket.gaierror) or getattr(error, "errno", None) in _NO_ROUTE:
         return FailureClass.TRANSIENT, None
-    if isinstance(error, PermissionError):
-        return FailureClass.PERMISSION, None
     if (status := _status(error)) is not None:
         headers, body = _answer(error)
-        return http(status, headers, body, keyed=keyed), retry_after_s(headers)
+        return http(status, headers, body), retry_after_s(headers)
     if isinstance(state := getattr(error, "sqlstate", None), str):
         return _BY_SQLSTATE.get(state) or _BY_SQLSTATE.get(state[:2]) or FailureClass.UNKNOWN, None
-    if (kind := _BY_NAME.get(type(error).__name__)) is not None:
-        return kind, None
-    if (kind := _smtp(error)) is not None:
+    if (kind := _smtp(error) or _BY_NAME.get(type(error).__name__)) is not None:
         return kind, None
     if type(error).__module__.startswith("psycopg") and str(error).startswith(_PSYCOPG_NOT_CONNECTED):
         return FailureClass.TRANSIENT, None
@@ -201,14 +213,26 @@ def _shape(error: BaseException, *, keyed: bool) -> tuple[FailureClass, float | 
 
 def _smtp(error: BaseException) -> FailureClass | None:
     """A mail server that said no has taken nothing: 4xx may pass, 5xx is for good."""
-    code = getattr(error, "smtp_code", None)
-    if not isinstance(code, int) and type(error).__name__.startswith("SMTP"):
-        code = getattr(error, "code", None)
-    if not isinstance(code, int):
+    name = type(error).__name__
+    if not name.startswith("SMTP"):
         return None
-    if code in (421, 450, 451, 452) or 400 <= code < 500:
+    codes = [code for code in _smtp_codes(error) if isinstance(code, int)]
+    if not codes or min(codes) < 400:
+        return None
+    if min(codes) < 500:
         return FailureClass.TRANSIENT
-    return FailureClass.PERMISSION if code in (530, 535) else FailureClass.REJECTED
+    denied = name == "SMTPAuthenticationError" or codes[0] in (530, 535)
+    return FailureClass.PERMISSION if denied else FailureClass.REJECTED
+
+
+def _smtp_codes(error: BaseException) -> Sequence[object]:
+    """Of smtplib's errors, of aiosmtplib's, and of every recipient that was refused."""
+    refused: Any = getattr(error, "recipients", None)
+    if isinstance(refused, Mapping):
+        return [answer[0] for answer in cast("Mapping[str, Any]", refused).values()]
+    if isinstance(refused, list | tuple):
+        return [getattr(each, "code", None) for each in cast("Sequence[Any]", refused)]
+    return [getattr(error, "smtp_code", None), getattr(error, "code", None)]
 
 
 def _status(error: BaseException) -> int | None:

@@ -41,8 +41,11 @@ def migrate(url: str, *, engine_schema: Callable[[str], None], tables: Sequence[
             engine_schema(url)
             with engine.begin() as connection:
                 connection.execute(text("create schema if not exists surefoot"))
-            with engine.begin() as connection:
-                command.upgrade(_config(connection), "head")
+            for revision in pending(
+                url
+            ):  # each commits by itself, so that the lock of one is not held through the next
+                with engine.begin() as connection:
+                    command.upgrade(_config(connection), revision)
             with engine.begin() as connection:
                 _refuse_pickle(connection)
                 for declared in tables:
@@ -122,8 +125,8 @@ def _grant_user_schemas(connection: Connection) -> None:
     run_script(connection, _GRANT_USER_SCHEMAS)
 
 
-def pending(url: str) -> bool:
-    """Whether `migrate` has something to do. Raises DatabaseUnavailable."""
+def pending(url: str) -> Sequence[str]:
+    """The revisions that `migrate` has still to apply, in their order. Raises DatabaseUnavailable."""
     check_server(url)
     engine = sync_engine(url)
     try:
@@ -131,8 +134,9 @@ def pending(url: str) -> bool:
             context = MigrationContext.configure(
                 connection, opts={"version_table": "schema_version", "version_table_schema": "surefoot"}
             )
-            head = ScriptDirectory.from_config(_config()).get_current_head()
-            return context.get_current_revision() != head
+            scripts, current = ScriptDirectory.from_config(_config()), context.get_current_revision()
+            found = scripts.iterate_revisions("head", current or "base")
+            return [script.revision for script in reversed([*found]) if script.revision != current]
     finally:
         engine.dispose()
 

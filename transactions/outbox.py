@@ -24,6 +24,7 @@ DELIVERY_ATTEMPTS_MAX = 20
 # An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
 EFFECT_DELIVERIES_MAX = 1_000_000
 PAYLOAD_BYTES_MAX = 256 * 1024
+NAME_CHARS_MAX = 500
 RECEIPT_BYTES_MAX = 64 * 1024
 DELAY_MAX = timedelta(days=365)
 
@@ -86,10 +87,7 @@ async def put(
     delay: due so much later, at most DELAY_MAX. Entries of one `key` are numbered here, and delivered to each consumer
     in that order: one that is not due yet holds the later ones back. Raises InvalidInput.
     """
-    if not timedelta(0) <= delay <= DELAY_MAX:
-        raise InvalidInput(
-            f"The entry for {topic} is delayed by {delay}: give at least 0 and at most {DELAY_MAX.days} days."
-        )
+    _check_put(topic, key, delay)
     text = canonical_json(payload)
     if len(text.encode()) > PAYLOAD_BYTES_MAX:
         raise InvalidInput(
@@ -124,6 +122,16 @@ async def put(
         attempts_max=attempts_max,
     )
     return True
+
+
+def _check_put(topic: str, key: str | None, delay: timedelta) -> None:
+    for what, name in (("topic", topic), ("key", key)):
+        if name is not None and not 1 <= len(name) <= NAME_CHARS_MAX:
+            raise InvalidInput(f"The {what} {name[:20]!r} has {len(name)} characters: give 1 to {NAME_CHARS_MAX}.")
+    if not timedelta(0) <= delay <= DELAY_MAX:
+        raise InvalidInput(
+            f"The entry for {topic} is delayed by {delay}: give at least 0 and at most {DELAY_MAX.days} days."
+        )
 
 
 async def _next_of_key(session: AsyncSession, tenant: Tenant, topic: str, key: str) -> int:
@@ -269,16 +277,6 @@ async def acknowledge(
 ) -> bool:
     """DELIVERED with the consumer's receipt, and in its inbox. False: this attempt no longer holds the claim."""
     return bool(await settle(session, [End(delivery, "delivered", detail, receipt)]))
-
-
-async def back_off(session: AsyncSession, delivery: Delivery, *, pause_s: float, detail: str) -> bool:
-    """Give the claim back, due again after `pause_s`."""
-    return bool(await settle(session, [End(delivery, "pending", detail, pause_s=pause_s)]))
-
-
-async def bury(session: AsyncSession, delivery: Delivery, *, detail: str) -> bool:
-    """DEAD: no further attempt until a person asks for one."""
-    return bool(await settle(session, [End(delivery, "dead", detail)]))
 
 
 async def close_effect(

@@ -68,7 +68,11 @@ def crashtest(
             raise typer.BadParameter("a comparison is written as JSON: use --json", param_hint="--html")
         _compare(agent, against, workers=workers, replay=replay, json=json)
         return
+    if write and not systems:
+        raise typer.BadParameter("it belongs to --systems", param_hint="--write")
     if systems:
+        if against or replay or json is not None or html is not None:
+            raise typer.BadParameter("it plays a plan of its own and writes no report", param_hint="--systems")
         _systems(workers=workers, write=write)
         return
     with told():

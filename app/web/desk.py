@@ -173,7 +173,7 @@ def desk_routes(api: FastAPI, surefoot: "Surefoot") -> None:
         )
         return Started(run_id=run_id, state=(await surefoot.status(run_id))["state"])
 
-    @api.post("/actions/{action_id:path}/question", status_code=202)
+    @api.post("/actions/{action_id:path}/ask", status_code=202)
     async def ask_again(action_id: str, body: AskAgain) -> Started:
         run_id = await surefoot.ask_again(action_id, by=body.by)
         return Started(run_id=run_id, state=(await surefoot.status(run_id))["state"])

@@ -12,7 +12,7 @@ from app import Surefoot
 from tests.bad_input.sentences import rows, sentence
 from tests.forked import surefoot as command
 from transactions import DEFAULT_TENANT, Conflict, Database, EntryId, InvalidInput, NotFound, WorkerId, outbox
-from transactions.outbox import Delivery
+from transactions.outbox import Delivery, End
 
 UNSTORABLE = "A text contains a NUL character or half of a surrogate pair, which Postgres cannot store: remove it."
 State = Literal["pending", "claimed", "delivered", "dead", "discarded"]
@@ -64,7 +64,7 @@ class Desk:
             if state == "delivered":
                 assert await outbox.acknowledge(session, delivery, receipt="ok")
             if state == "dead":
-                assert await outbox.bury(session, delivery, detail="the address is gone")
+                assert await outbox.settle(session, [End(delivery, "dead", "the address is gone")])
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ async def test_a_late_acknowledgement_of_a_dead_delivery_is_kept_and_a_redrive_s
     assert second is not None
     first = Delivery(**{**{f: getattr(second, f) for f in second.__slots__}, "attempt": 1})
     async with desk.database.transaction("settle", DEFAULT_TENANT) as session:
-        assert await outbox.bury(session, second, detail="no")
+        assert await outbox.settle(session, [End(second, "dead", "no")])
     async with desk.database.transaction("settle", DEFAULT_TENANT) as session:
         assert not await outbox.acknowledge(session, first, receipt="late")
     [row] = (await desk.surefoot.entry(entry_id))["deliveries"]

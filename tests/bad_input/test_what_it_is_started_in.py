@@ -148,9 +148,13 @@ def test_a_login_that_may_not_migrate_is_told_what_it_needs(empty_url: str) -> N
         ("SUREFOOT_LEASE_S", "abc", "SUREFOOT_LEASE_S='abc': give a number of at least 1, or unset it for 45."),
         ("SUREFOOT_LEASE_S", "0", "SUREFOOT_LEASE_S='0': give a number of at least 1, or unset it for 45."),
         ("SUREFOOT_RUNS_AT_ONCE", "1.5", "SUREFOOT_RUNS_AT_ONCE='1.5': give a whole number of at least 1"),
-        ("SUREFOOT_SMTP_URL", "http://x", "SUREFOOT_SMTP_URL='http://x': write smtp://host:port"),
-        ("SUREFOOT_SMTP_URL", "smtp://h:mail", "SUREFOOT_SMTP_URL='smtp://h:mail': write smtp://host:port"),
-        ("SUREFOOT_SMTP_URL", "smtp://", "SUREFOOT_SMTP_URL='smtp://': write smtp://host:port"),
+        ("SUREFOOT_SMTP_URL", "http://x", "SUREFOOT_SMTP_URL is not the URL of a mail server: write smtp://host:port"),
+        (
+            "SUREFOOT_SMTP_URL",
+            "smtp://h:mail",
+            "SUREFOOT_SMTP_URL is not the URL of a mail server: write smtp://host:port",
+        ),
+        ("SUREFOOT_SMTP_URL", "smtp://", "SUREFOOT_SMTP_URL is not the URL of a mail server: write smtp://host:port"),
         ("SUREFOOT_AGENTS", "nonsense", "SUREFOOT_AGENTS names 'nonsense': write module:ATTRIBUTE."),
     ],
 )

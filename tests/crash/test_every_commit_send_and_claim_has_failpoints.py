@@ -41,12 +41,11 @@ NOT_IN_A_RUN = {
     "read": "reads for the API and the command line",
     "worker.release": "made by a worker that is asked to stop",
     "watchdog.restart": "only when the engine has lost a segment: tests/races/test_watchdog.py",
-    "watchdog.share": "only when runs share an action: tests/races/test_keys.py",
-    "share.look": "only for a tool with a business key: tests/guarantees/test_the_same_business_key_*.py",
     "share.wake": "only when runs share an action: tests/races/test_keys.py",
     "watchdog.expire": "only when nobody decides for days: tests/races/test_watchdog.py",
     "effect.withdraw": "only when an approval does not hold any more and the run has gone on to wait",
-    "effect.stopped": "only when the other side does not let us: tests/races/test_failures.py",
+    "effect.put_off": "only when the deps of an effect cannot be made: tests/races/test_classes_of_failure.py",
+    "effect.stopped": "only when the other side does not let us: tests/races/test_classes_of_failure.py",
     "effect.close": "only when a settled effect is delivered once more: a race",
 }
 # Passed by workers that take over, when a case of the sample happens to need it: the long matrix passes them.

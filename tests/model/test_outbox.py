@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.model.machines import Model, changed, is_missed, search, seldom, workers
 from tests.races.scenes import ADA, BOB, Scene
 from transactions import DEFAULT_TENANT, Conflict, EntryId, Session, WorkerId, backlog, outbox, subscriptions
-from transactions.outbox import Delivery
+from transactions.outbox import Delivery, End
 
 LEASE_S = 3600.0
 ENTRIES_MAX = 5
@@ -168,7 +168,10 @@ class Outbox(Model):
     def back_off(self, which: int, soon: bool, dies: bool) -> None:
         delivery, pause_s = self.mine(which), 0.0 if soon else 3600.0
         held = self.holds(delivery)
-        assert self.commit(lambda s: outbox.back_off(s, delivery, pause_s=pause_s, detail="no"), dies=dies) == held
+        assert (
+            self.commit(lambda s: outbox.settle(s, [End(delivery, "pending", "no", pause_s=pause_s)]), dies=dies)
+            == held
+        )
         if held and not dies:
             kept = self.kept[self.where(delivery)]
             kept.state, kept.due = "pending", soon
@@ -180,7 +183,7 @@ class Outbox(Model):
             return
         delivery = self.mine(which)
         held = self.holds(delivery)
-        assert self.commit(lambda s: outbox.bury(s, delivery, detail="no more"), dies=dies) == held
+        assert bool(self.commit(lambda s: outbox.settle(s, [End(delivery, "dead", "no more")]), dies=dies)) == held
         if held and not dies:
             self.kept[self.where(delivery)].state = "dead"
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
-from steps import Absent, Action, Found, KeyConflict, NotSent, Refused, Tools, Unsure, durable, verifying
+from steps import Absent, Action, Found, KeyConflict, NotAllowed, NotSent, Refused, Tools, Unsure, durable, verifying
 from steps.bench import Bench
 from steps.effects import Effects
 from tests.races.scenes import ADA, AGENT, BOB, LEASE_S, Scene
@@ -215,7 +215,7 @@ async def test_what_we_may_not_do_stops_until_a_person_has_put_it_right(effects:
     [("failed", {"reason": "no such right"}, "FAILED"), ("succeeded", {"result": 9}, "SUCCEEDED")],
 )
 async def test_what_stopped_can_be_settled_by_a_person(effects: Any, outcome: str, said: Any, state: str) -> None:
-    other = Other([PermissionError("no")])
+    other = Other([NotAllowed("no")])
     driven = await effects(other, safety="verify")
     await driven.drive()
     await driven.says(outcome, **said)
@@ -317,7 +317,9 @@ async def test_what_cannot_be_asked_is_refused(effects: Any) -> None:
     await driven.drive()
     assert await driven.state() == ("UNKNOWN", "unknown", "parked", "waiting")
     async with driven.scene.database.transaction("action.ask_again", DEFAULT_TENANT) as session:
-        with pytest.raises(Conflict, match="only an UNKNOWN one that has a verifier can be asked about"):
+        with pytest.raises(
+            Conflict, match="only an UNKNOWN one that has a verifier and no conflict can be asked about"
+        ):
             await desk.ask_again(session, driven.action_id, by="eve")
         with pytest.raises(InvalidInput, match="Say who"):
             await desk.ask_again(session, driven.action_id, by=" ")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.races.scenes import ADA, LEASE_S, Scene
 from transactions import DEFAULT_TENANT, EntryId, attempts, outbox, receipts
-from transactions.outbox import Delivery
+from transactions.outbox import Delivery, End
 
 NASTY = "a\x00b\ud800c\\u0000"
 KEPT = "a\ufffdb\ufffdc\\u0000"
@@ -30,7 +30,7 @@ async def test_a_delivery_is_settled_whatever_the_other_side_says(scene: Scene) 
         )
     delivery = await claimed(scene)
     async with scene.database.transaction("relay.settle", delivery.tenant) as session:
-        assert await outbox.back_off(session, delivery, pause_s=0, detail=NASTY)
+        assert await outbox.settle(session, [End(delivery, "pending", NASTY, pause_s=0)])
     again = await claimed(scene)
     async with scene.database.transaction("relay.settle", again.tenant) as session:
         assert await outbox.acknowledge(session, again, receipt={"said": NASTY, NASTY: 1}, detail=NASTY)

@@ -30,7 +30,7 @@ from transactions import (
     backlog,
     outbox,
 )
-from transactions.outbox import Delivery
+from transactions.outbox import Delivery, End
 from transactions.statements import load
 from transactions.states import DELIVERY_TRANSITIONS, DeliveryState
 
@@ -105,10 +105,10 @@ class Relay:
                 await self.acknowledge(delivery)
             case "back off":
                 async with self.scene.database.transaction("relay.settle", delivery.tenant) as session:
-                    await outbox.back_off(session, delivery, pause_s=0.0, detail="later")
+                    await outbox.settle(session, [End(delivery, "pending", "later", pause_s=0.0)])
             case _:
                 async with self.scene.database.transaction("relay.settle", delivery.tenant) as session:
-                    await outbox.bury(session, delivery, detail="never")
+                    await outbox.settle(session, [End(delivery, "dead", "never")])
 
     async def acknowledge(self, delivery: Delivery) -> None:
         async with self.scene.database.transaction("relay.settle", delivery.tenant) as session:

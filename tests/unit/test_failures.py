@@ -1,5 +1,6 @@
 """Which class an error is, for the libraries that people use: real errors where they are here, shapes elsewhere."""
 
+import errno
 import smtplib
 import socket
 import ssl
@@ -48,6 +49,7 @@ TABLE: list[tuple[Exception, str]] = [
     # Nothing came of it there, and that may pass.
     (ConnectionRefusedError("refused"), "transient"),
     (socket.gaierror("no such host"), "transient"),
+    (OSError(errno.EHOSTUNREACH, "no route"), "transient"),
     (httpx.ConnectError("refused"), "transient"),
     (httpx.ConnectTimeout("slow"), "transient"),
     (httpx.PoolTimeout("full"), "transient"),
@@ -57,6 +59,8 @@ TABLE: list[tuple[Exception, str]] = [
     (smtplib.SMTPResponseException(451, b"busy"), "transient"),
     (aiosmtplib.SMTPResponseException(421, "busy"), "transient"),
     (aiosmtplib.SMTPConnectError("refused"), "transient"),
+    (smtplib.SMTPRecipientsRefused({"a@x": (550, b"no"), "b@x": (451, b"later")}), "transient"),
+    (smtplib.SMTPAuthenticationError(454, b"later"), "transient"),
     (with_state(psycopg.errors.SerializationFailure), "transient"),
     (with_state(psycopg.errors.TooManyConnections), "transient"),
     # The other side asks to be left alone for a while.
@@ -72,7 +76,6 @@ TABLE: list[tuple[Exception, str]] = [
     # It is ours to put right.
     (status(401), "permission"),
     (status(403), "permission"),
-    (PermissionError("no"), "permission"),
     (shaped("AuthenticationError", http_status=401), "permission"),
     (shaped("ClientError", response={"ResponseMetadata": {"HTTPStatusCode": 403}}), "permission"),
     (smtplib.SMTPAuthenticationError(535, b"no"), "permission"),
@@ -85,6 +88,8 @@ TABLE: list[tuple[Exception, str]] = [
     (status(410), "rejected"),
     (urllib.error.HTTPError("http://h/", 404, "gone", Message(), None), "rejected"),
     (smtplib.SMTPResponseException(550, b"no such mailbox"), "rejected"),
+    (smtplib.SMTPRecipientsRefused({"a@x": (550, b"no"), "b@x": (553, b"no")}), "rejected"),
+    (aiosmtplib.SMTPRecipientsRefused([aiosmtplib.SMTPRecipientRefused(550, "no", "a@x")]), "rejected"),
     (httpx.UnsupportedProtocol("gopher"), "rejected"),
     (with_state(psycopg.errors.UniqueViolation), "rejected"),
     # It may have happened.
@@ -103,6 +108,7 @@ TABLE: list[tuple[Exception, str]] = [
     (caused(httpx.ReadTimeout("slow"), ConnectionRefusedError("an earlier try")), "unknown"),
     (smtplib.SMTPServerDisconnected("gone"), "unknown"),
     (with_state(psycopg.errors.AdminShutdown), "unknown"),
+    (with_state(psycopg.errors.StatementCompletionUnknown), "unknown"),
     (ConnectionResetError("reset"), "unknown"),
     (BrokenPipeError("gone"), "unknown"),
     (TimeoutError("late"), "unknown"),
@@ -112,6 +118,7 @@ NOBODY_KNOWS: list[Exception] = [
     KeyError("id"),
     RuntimeError(""),
     OSError("odd"),
+    PermissionError("of a file, perhaps after it was sent"),
     ssl.SSLError("x"),
 ]
 
@@ -156,19 +163,29 @@ async def test_a_database_that_nobody_answers_for_was_not_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "body", "keyed", "kind"),
+    ("code", "body", "kind"),
     [
-        (400, '{"error": {"type": "idempotency_error"}}', True, "conflict"),
-        (422, '{"title": "Idempotency-Key is already used"}', True, "conflict"),
-        (409, '{"title": "A request is outstanding for this Idempotency-Key"}', True, "unknown"),
-        (409, "the key is of another request (idempotency)", True, "conflict"),
-        (422, '{"title": "Idempotency-Key is already used"}', False, "invalid_input"),
-        (422, '{"title": "the subject is too long"}', True, "invalid_input"),
-        (404, "idempotency", True, "rejected"),
+        (400, '{"error": {"type": "idempotency_error"}}', "conflict"),
+        (422, '{"title": "Idempotency-Key is already used"}', "conflict"),
+        (409, '{"title": "A request is outstanding for this Idempotency-Key"}', "unknown"),
+        (409, "the key is of another request (idempotency)", "conflict"),
+        (422, '{"title": "the subject is too long"}', "invalid_input"),
+        (404, "idempotency", "rejected"),
     ],
 )
-def test_a_key_that_came_with_another_request_is_a_conflict(code: int, body: str, keyed: bool, kind: str) -> None:
-    assert failures.of(status(code, body=body), keyed=keyed).kind == kind
+def test_a_key_that_came_with_another_request_is_a_conflict(code: int, body: str, kind: str) -> None:
+    assert failures.of(status(code, body=body)).kind == kind
+
+
+def test_a_classification_that_raises_leaves_it_to_the_table() -> None:
+    def classify(error: Exception) -> FailureClass:
+        raise KeyError(error)
+
+    assert failures.of(status(404), classify=classify).kind == "rejected"
+
+
+def test_a_reason_can_always_be_stored() -> None:
+    assert Failure(FailureClass.UNKNOWN, "a\0b" + "x" * 5000).reason == "a\ufffdb" + "x" * 1997
 
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)

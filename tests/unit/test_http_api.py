@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 import pytest
 
@@ -17,12 +18,12 @@ ACTION = ActionId("run/1/0:open_ticket")
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def action() -> Action[None]:
+def action(id: ActionId = ACTION) -> Action[None]:
     async def query(sql: str, /, **parameters: object) -> list[dict[str, object]]:
         raise AssertionError(sql)
 
     run = Run(RunId("run"), Tenant("default"), "agent", {}, "nobody", query)
-    return Action(None, ACTION, 1, 1, run)
+    return Action(None, id, 1, 1, run)
 
 
 @dataclass(slots=True)
@@ -93,25 +94,25 @@ async def test_an_answer_is_json_or_text_or_nothing(the_desk: Desk, body: str, p
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "body", "keyed", "kind", "again_s"),
+    ("status", "headers", "body", "kind", "again_s"),
     [
-        ("400 Bad Request", (), "no subject", False, FailureClass.INVALID_INPUT, None),
-        ("401 Unauthorized", (), "", False, FailureClass.PERMISSION, None),
-        ("404 Not Found", (), "", False, FailureClass.REJECTED, None),
-        ("302 Found", ("Location: http://169.254.169.254/",), "", False, FailureClass.REJECTED, None),
-        ("429 Too Many Requests", ("Retry-After: 9",), "", False, FailureClass.RATE_LIMITED, 9.0),
-        ("503 Service Unavailable", ("Retry-After: 9",), "", False, FailureClass.RATE_LIMITED, 9.0),
-        ("500 Internal Server Error", (), "oops", False, FailureClass.UNKNOWN, None),
-        ("422 Unprocessable", (), '{"title": "Idempotency-Key is already used"}', True, FailureClass.CONFLICT, None),
+        ("400 Bad Request", (), "no subject", FailureClass.INVALID_INPUT, None),
+        ("401 Unauthorized", (), "", FailureClass.PERMISSION, None),
+        ("404 Not Found", (), "", FailureClass.REJECTED, None),
+        ("302 Found", ("Location: http://169.254.169.254/",), "", FailureClass.REJECTED, None),
+        ("429 Too Many Requests", ("Retry-After: 9",), "", FailureClass.RATE_LIMITED, 9.0),
+        ("503 Service Unavailable", ("Retry-After: 9",), "", FailureClass.RATE_LIMITED, 9.0),
+        ("500 Internal Server Error", (), "oops", FailureClass.UNKNOWN, None),
+        ("422 Unprocessable", (), '{"title": "Idempotency-Key is already used"}', FailureClass.CONFLICT, None),
     ],
 )
 async def test_an_answer_that_is_no_success_has_its_class(
-    the_desk: Desk, status: str, headers: tuple[str, ...], body: str, keyed: bool, kind: str, again_s: float | None
+    the_desk: Desk, status: str, headers: tuple[str, ...], body: str, kind: str, again_s: float | None
 ) -> None:
     the_desk.says(status, body, *headers)
     with pytest.raises(ApiError) as raised:
         await api(the_desk).call("POST", "/tickets", json={})
-    failure = failures.of(raised.value, keyed=keyed)
+    failure = failures.of(raised.value)
     assert (failure.kind, failure.retry_after_s) == (kind, again_s)
     assert f"/v2/tickets: {status[:3]} {body}".rstrip() in failure.reason
     assert len(the_desk.came) == 1
@@ -169,3 +170,18 @@ def test_a_url_that_cannot_be_is_refused_without_showing_a_password(url: str, wo
     with pytest.raises(ValueError, match=words) as raised:
         HttpApi(url)
     assert "pw" not in str(raised.value)
+
+
+@pytest.mark.parametrize("id", ["default/publish:Z\u00fcrich", "default/publish:a ", "default/publish:a%20b"])
+async def test_any_id_can_be_a_key_and_no_two_are_the_same_one(the_desk: Desk, id: str) -> None:
+    the_desk.says("200 OK")
+    await api(the_desk).call("POST", "/x", action=action(ActionId(id)))
+    sent = next(line for line in the_desk.came[0].decode().splitlines() if line.lower().startswith("idempotency-key"))
+    assert unquote(sent.partition(": ")[2]) == id
+
+
+@pytest.mark.parametrize("path", ["", "x", ".evil.example/x", "@evil.example/x"])
+async def test_a_path_leads_to_no_other_host(the_desk: Desk, path: str) -> None:
+    with pytest.raises(ValueError, match="begins with /"):
+        await api(the_desk).call("GET", path)
+    assert the_desk.came == []

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from steps import KeyConflict, NotSent, Refused, outcomes
+from steps import KeyConflict, NotAllowed, NotSent, Refused, outcomes
 from steps.outcomes import Answered, attempt, call_body, read_freely
 from transactions import Failure, FailureClass
 
@@ -32,7 +32,7 @@ SAID: list[tuple[Exception, Failure]] = [
         KeyConflict("other body"),
         Failure(FailureClass.CONFLICT, "the other side has this key with another request: other body"),
     ),
-    (PermissionError("no right"), Failure(FailureClass.PERMISSION, "PermissionError: no right")),
+    (NotAllowed("no right"), Failure(FailureClass.PERMISSION, "NotAllowed: no right")),
     (TimeoutError("late"), Failure(FailureClass.UNKNOWN, "TimeoutError: late")),
     (ValueError("the answer was not JSON"), Failure(FailureClass.UNKNOWN, "ValueError: the answer was not JSON")),
     (status(404), Failure(FailureClass.REJECTED, "HTTPStatusError: 404")),

@@ -38,7 +38,7 @@ begin
 end $$;
 
 -- passes_dead: whether those behind it in its key go on when it is dead. of_topic, of_key, of_seq: of its entry, so that the
--- head of a key is found at once, however long its history is. No row is rewritten; only what is open is filled in.
+-- head of a key is found at once, however long its history is. No row is rewritten; 0007 fills in what is open.
 alter table surefoot.outbox_deliveries
     add column passes_dead boolean not null default false, add column of_topic text, add column of_key text, add column of_seq bigint;
 
@@ -52,11 +52,6 @@ end $$;
 -- Writers of an older version do not say them.
 create trigger fill_delivery before insert on surefoot.outbox_deliveries for each row
     when (new.of_topic is null) execute function surefoot.fill_delivery();
-update surefoot.outbox_deliveries d set of_topic = e.topic, of_key = e.key, of_seq = e.key_seq
-  from surefoot.outbox_entries e
- where e.entry_id = d.entry_id and e.key is not null and d.state in ('parked', 'pending', 'claimed', 'dead');
-create index outbox_deliveries_of_key on surefoot.outbox_deliveries (consumer, tenant, of_topic, of_key, of_seq)
- where of_seq is not null and state in ('parked', 'pending', 'claimed', 'dead');
 
 -- A state that a run has at the end of a transaction is told to whoever is subscribed, in that same commit and whatever
 -- changed it. Deferred to the commit: a run that waits and is woken in one transaction did not wait.

@@ -8,9 +8,6 @@ alter table surefoot.actions add constraint actions_failure_check check (failure
     ('transient', 'rate_limited', 'invalid_input', 'permission', 'rejected', 'unknown', 'conflict')) not valid;
 alter table surefoot.actions add constraint actions_limits_check
     check (elapsed_s_max > 0 and verifications_max > 0) not valid;
--- The watchdog looks for these at every tick, among all there ever were.
-create index segments_lost on surefoot.segments (run_id, n) where outcome = 'lost';
-create index actions_stopped on surefoot.actions (updated_at) where state = 'PREPARED' and failure = 'permission';
 
 create or replace view surefoot.unknown_actions with (security_invoker = true) as
 select u.action_id, u.tenant, u.run_id, u.run_state, u.agent, u.tool, u.safety, u.state, u.attempt, u.attempts_max,
@@ -27,7 +24,7 @@ select u.action_id, u.tenant, u.run_id, u.run_state, u.agent, u.tool, u.safety, 
             when u.driven and u.state = 'IN_FLIGHT' then 'a worker is at it: wait for its answer'
             when u.state = 'IN_FLIGHT' and not u.is_over then 'wait until the attempt is over at its deadline'
             when u.state = 'IN_FLIGHT' then 'nobody is at it: start a worker that serves its agent, or say what happened'
-            when u.for_a_person and u.safety = 'verify' then
+            when u.for_a_person and u.safety = 'verify' and u.failure is distinct from 'conflict' then
                  'nobody is asked any more: look there yourself and say what happened; or have it asked again'
             when u.for_a_person then 'nobody can be asked: look there yourself and say what happened'
             when u.driven then 'a worker is asking the other side; or look there yourself and say what happened'
