@@ -14,7 +14,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-IMPORTED = ("app.cli", "app.agents.monthly_report", "app.demo.worlds.publishing", "app.demo.worlds.mailbox", "pytest")
+IMPORTED = (
+    "app.cli",
+    "app.agents.monthly_report",
+    "app.agents.ticket_triage",
+    "app.demo.worlds.publishing",
+    "app.demo.worlds.mailbox",
+    "pytest",
+)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # imported when it is used, so that every other command start
     from app.crashtest.session import Options
 
 DEFAULT = "monthly_report"
-Agent = Annotated[str, typer.Argument(help="the agent to test: monthly_report or errands")]
+Agent = Annotated[str, typer.Argument(help="the agent to test: monthly_report, ticket_triage or errands")]
 Cases = Annotated[int, typer.Option(min=0, help="so many cases whose faults struck an unfinished run")]
 Seed = Annotated[int, typer.Option(help="which cases are drawn")]
 Workers = Annotated[int, typer.Option(min=1, help="cases at the same time")]

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from app.agents.monthly_report.request import FLIGHTS, WEATHER
+from app.agents.ticket_triage.request import EXAMPLE
+from app.agents.ticket_triage.tools import page_text
 from app.crashtest.fork import ForkFailed, Forks
 from app.crashtest.subject import LookedInto, Person, Subject
+from app.demo.worlds.pager import pages
 from app.demo.worlds.payments import payments
 from app.demo.worlds.service import transaction
 from transactions import InvalidInput
@@ -32,6 +35,18 @@ _JOBS = """
 select 'job ' || substr(reference, instr(reference, '/') + 1) as effect, count(*) as times from jobs
  where substr(reference, 1, length(?1) + 1) = ?1 || '/' group by 1"""
 _PAYMENTS = "select 'pay' as effect, count(*) as times from payments where customer = ?1 having count(*) > 0"
+_TICKETS_BY_KEY = """
+select 'ticket ' || subject as effect, count(*) as times from tickets
+ where substr(key, 1, length(?1) + 1) = ?1 || '/' group by subject"""
+_ISSUES = """
+select 'issue ' || substr(reference, instr(reference, '/') + 1) as effect, count(*) as times from issues
+ where substr(reference, 1, length(?1) + 1) = ?1 || '/' group by 1"""
+_PAGES = "select 'page' as effect, count(*) as times from pages where instr(text, ?1) having count(*) > 0"
+_MAILED_BY = """
+select 'mail to ' || json_extract(recipients, '$[0]') as effect, count(*) as times from mails
+ where sender = ?1 || '@example.org' group by 1"""
+_TRIAGED = """
+select report, customer, severity, summary, incident from ticket_triage.triage where run_id = :run_id"""
 _NOTES = "select text, count(*) from errands.notes where run_id = :run_id group by text"
 
 
@@ -57,6 +72,16 @@ class _Bundled:
 
 def _nothing(_: str) -> Mapping[str, int]:
     return {}
+
+
+def _who_was_paged(files: Mapping[str, Path]) -> Mapping[str, LookedInto]:
+    """A page cannot be looked up by whoever sent it; a person asks those on call what they have got."""
+
+    def page(row: Mapping[str, Any]) -> Sequence[int]:
+        about = page_text(row["run_id"], row["request"]["report"], "")
+        return [page.id for page in pages(files["pager"]) if page.text.startswith(about)]
+
+    return {"page": page}
 
 
 def _looks(files: Mapping[str, Path]) -> Mapping[str, LookedInto]:
@@ -96,6 +121,16 @@ _BUNDLED = (
         ),
         _looks,
     ),
+    _Bundled(
+        Subject("ticket_triage", EXAMPLE.model_dump(mode="json"), _nothing, role="lead", rows=(_TRIAGED,)),
+        (
+            _Service("tickets", "SUREFOOT_TICKETS_URL", _TICKETS_BY_KEY),
+            _Service("legacy_tracker", "SUREFOOT_TRACKER_URL", _ISSUES),
+            _Service("pager", "SUREFOOT_PAGER_URL", _PAGES),
+            _Service("mailbox", "SUREFOOT_SMTP_URL", _MAILED_BY),
+        ),
+        _who_was_paged,
+    ),
 )
 
 
@@ -123,7 +158,8 @@ async def bundled(agent: str, forks: Forks, folder: Path, *, person: Person = "a
 
     def env(run_id: str) -> Mapping[str, str]:
         told = {service.variable: url for service, url in zip(files, urls, strict=True)}
-        return told | {"SUREFOOT_TEAM": f"{run_id}@example.org"}  # by which the mailbox's file tells runs apart
+        address = f"{run_id}@example.org"  # by which the mailbox's file tells runs apart
+        return told | {"SUREFOOT_TEAM": address, "SUREFOOT_MAIL_FROM": address}
 
     def count(run_id: str) -> Mapping[str, int]:
         return {effect: n for service, file in files.items() for effect, n in _counted(file, service.counted, run_id)}

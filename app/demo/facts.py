@@ -66,7 +66,7 @@ def collect(scene: Scene, *, kills_planned: int) -> Facts:
     plain = [mail for mail in world.mails if (mail.message_id or "").endswith(f"@{MAIL_DOMAIN}>")]
     return Facts(
         runs=[_run(scene.records, run) for run in scene.runs],
-        kills=[_kill(scene.records, kill) for kill in scene.kills],
+        kills=[kill_facts(scene.records, kill) for kill in scene.kills],
         kills_planned=kills_planned,
         world=world,
         plain_reference=scene.plain_reference,
@@ -93,7 +93,7 @@ def _run(records: Records, run: RunOnStage) -> RunFacts:
         month=run.month,
         state=records.state(run.run_id),
         calls=_calls(parts),
-        actions=[ActionFacts(**row) for row in records.rows(_ACTIONS, run_id=run.run_id)],
+        actions=action_facts(records, run.run_id),
         mails=[MailFacts(**row) for row in records.rows(_MAILS, run_id=run.run_id)],
         artifacts=[ArtifactFacts(**row) for row in records.rows(_ARTIFACTS, run_id=run.run_id)],
         approved_sha256=[row["sha256"] for row in records.rows(_APPROVED, run_id=run.run_id)],
@@ -102,6 +102,11 @@ def _run(records: Records, run: RunOnStage) -> RunFacts:
         verified=records.value(_VERIFIED, run_id=run.run_id),
         seen_before_approval=run.seen_before_approval,
     )
+
+
+def action_facts(records: Records, run_id: str) -> list[ActionFacts]:
+    """The run's rows of the ledger, in the order the model asked."""
+    return [ActionFacts(**row) for row in records.rows(_ACTIONS, run_id=run_id)]
 
 
 def _calls(parts: Sequence[Mapping[str, Any]]) -> list[CallFacts]:
@@ -121,7 +126,8 @@ def _figures(parts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {}
 
 
-def _kill(records: Records, kill: Kill) -> KillFacts:
+def kill_facts(records: Records, kill: Kill) -> KillFacts:
+    """A kill, and who went on."""
     next_pid = records.value(_DOINGS, run_id=kill.run_id, at=kill.at)
     return KillFacts(kill.pid, kill.failpoint, kill.wait_status, kill.run_id, kill.at, next_pid)
 

@@ -46,7 +46,7 @@ def checked(options: Options) -> Input:
     if options.hold and options.kills is not None:
         raise InvalidInput("--hold waits at one point of the story and --kills N kills at random: give one of them.")
     if options.json is not None:
-        _check_writable(options.json)
+        check_writable(options.json)
     file = (options.data or FLIGHTS).absolute()
     try:
         month = str(parse_month(options.month))
@@ -60,7 +60,8 @@ def checked(options: Options) -> Input:
     return Input(file=file, data=data, months=tuple(months[asked:] + months[:asked]))
 
 
-def _check_writable(file: Path) -> None:
+def check_writable(file: Path) -> None:
+    """Raises InvalidInput when `--json` names a file that cannot be written."""
     folder = file.absolute().parent
     place = file if file.exists() else folder
     if file.is_dir() or not folder.is_dir() or not os.access(place, os.W_OK):

@@ -70,7 +70,9 @@ class Scene:
         request = self.input.request(len(self.runs))
         key = f"{self.name}-{len(self.runs)}"
         mails_before = len(self.stage.mails())
-        answer = _call(worker, "POST", "/runs", {"agent": "monthly_report", "input": request}, {"Idempotency-Key": key})
+        answer = call_api(
+            worker, "POST", "/runs", {"agent": "monthly_report", "input": request}, {"Idempotency-Key": key}
+        )
         run_id = self.records.run_of_key(key) if answer is None else answer["run_id"]
         if run_id is None:
             return False
@@ -85,7 +87,7 @@ class Scene:
             "select approval_id from surefoot.approvals where run_id = :r and state = 'pending'", r=self.run.run_id
         )
         if approval_id is not None:
-            _call(worker, "POST", f"/approvals/{approval_id}/decision", dict(MANAGER))
+            call_api(worker, "POST", f"/approvals/{approval_id}/decision", dict(MANAGER))
         return self.records.is_approved(self.run.run_id)
 
     def _seen(self) -> tuple[int, int]:
@@ -95,18 +97,10 @@ class Scene:
 
     def until_state(self, state: str) -> None:
         """Wait for a state of the run on stage. Raises DemoFailed when it ends or is held instead."""
-
-        def look() -> bool:
-            now = self.records.state(self.run.run_id)
-            if now != state and now in ("completed", "failed", "cancelled", "held"):
-                self.fail_for(now)
-            return now == state
-
-        until(f"run {self.run.run_id} is {state}", look)
+        until_state(self.records, self.run.run_id, state)
 
     def fail_for(self, state: str) -> None:
-        reason = self.records.value("select reason from surefoot.runs where run_id = :r", r=self.run.run_id)
-        raise DemoFailed(f"The demo stopped: run {self.run.run_id} is {state}: {reason}")
+        fail_for(self.records, self.run.run_id, state)
 
     def note_kill(self, worker: Child, failpoint: str) -> Kill:
         """Write down that a worker is dead; it is."""
@@ -117,7 +111,25 @@ class Scene:
         return kill
 
 
-def _call(
+def until_state(records: Records, run_id: str, state: str) -> None:
+    """Wait for a state of a run. Raises DemoFailed when it ends or is held instead."""
+
+    def look() -> bool:
+        now = records.state(run_id)
+        if now != state and now in ("completed", "failed", "cancelled", "held"):
+            fail_for(records, run_id, now)
+        return now == state
+
+    until(f"run {run_id} is {state}", look)
+
+
+def fail_for(records: Records, run_id: str, state: str) -> None:
+    """Raises DemoFailed for a run that is in the wrong state, with why."""
+    reason = records.value("select reason from surefoot.runs where run_id = :r", r=run_id)
+    raise DemoFailed(f"The demo stopped: run {run_id} is {state}: {reason}")
+
+
+def call_api(
     worker: Child, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
 ) -> dict[str, Any] | None:
     """The JSON answer of a worker's API; None when the worker died meanwhile. Raises DemoFailed for an error."""

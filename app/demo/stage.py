@@ -137,9 +137,12 @@ class Stage:
         for child in reversed(self._children):
             child.end()
 
-    def open_world(self) -> None:
-        """Start the publishing service and the mailbox; workers started from now on know where they are."""
-        services = {"PUBLISHING": ("publishing", self.publishing_file), "SMTP": ("mailbox", self.mail_file)}
+    def open_world(self, services: Mapping[str, tuple[str, Path]] | None = None) -> None:
+        """Start the publishing service and the mailbox; workers started from now on know where they are.
+
+        services: others in their place, by the middle of the variable that tells their URL: a name and a file.
+        """
+        services = services or {"PUBLISHING": ("publishing", self.publishing_file), "SMTP": ("mailbox", self.mail_file)}
         started = {
             variable: self._start(name, ["-m", f"{_APP}.demo.worlds.{name}", "--port", "0", "--file", str(file)])
             for variable, (name, file) in services.items()
@@ -153,9 +156,11 @@ class Stage:
         arguments = ["-m", f"{_APP}.cli", "serve", "--port", "0"]
         return self._start(f"worker {number}", arguments, failpoint, env)
 
-    def plain_loop(self, arguments: Sequence[str], failpoint: str | None = None) -> Child:
+    def plain_loop(
+        self, arguments: Sequence[str], failpoint: str | None = None, *, module: str = "demo.plain"
+    ) -> Child:
         number = sum(child.name.startswith("plain loop") for child in self._children) + 1
-        return self._start(f"plain loop {number}", ["-m", f"{_APP}.demo.plain", *arguments], failpoint)
+        return self._start(f"plain loop {number}", ["-m", f"{_APP}.{module}", *arguments], failpoint)
 
     def struck(self, child: Child) -> str | None:
         """The failpoint at which a process died or stopped; None when it did not."""

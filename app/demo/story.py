@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.demo import timeline
-from app.demo.judge import Claim, Facts, RunFacts
+from app.demo.judge import Claim, Facts
 from app.demo.options import Input
 from app.demo.records import Records
 from app.demo.summary import Line, Summary
@@ -29,9 +29,8 @@ class Teller:
 
     def opening(self, given: Input, embedded: Path | None, folder: Path) -> None:
         """What is about to happen, where."""
-        where = "the server of DATABASE_URL" if embedded is None else f"the embedded Postgres in {embedded}"
         print(f"A report on {given.months[0]} from {given.file.name}: analysed, approved, published once, mailed once.")
-        print(f"Database: {where}\nFolder:   {folder}\nThe model is scripted, so nothing needs a key.", flush=True)
+        place(embedded, folder)
 
     def timelines(self, records: Records, facts: Facts) -> None:
         for run in facts.runs:
@@ -48,20 +47,34 @@ class Teller:
 
     def ending(self, facts: Facts, claims: Sequence[Claim], summary: Summary) -> None:
         """The table, the claims, the costs, and where to look further."""
-        print(_TABLE)
-        for line in summary.table:
-            print(_cells(line))
-        _about_mail(summary.table[1])
-        wrong = [claim for claim in claims if not claim.holds]
-        about = "checked against the publishing service, the mailbox and the database"
-        self.heading(f"{len(claims)} claims {about}: {len(wrong)} false.")
-        for claim in wrong:
-            print(f"  {claim}")
+        table(summary.table)
+        about_mail(summary.table[1])
+        self.claims(claims, "the publishing service, the mailbox and the database")
         stored = f"{summary.stored_rows:,} rows, {summary.stored_bytes / 1000:,.0f} kB"
         print(f"It took {summary.seconds:.1f} s, and Surefoot stored {stored} for it.")
         if summary.report_path:
             print(f"The report:  {summary.report_path}\n             SHA-256 {summary.report_sha256}")
-        _about_sql(facts.runs)
+        about_sql([run.run_id for run in facts.runs])
+
+    def claims(self, claims: Sequence[Claim], against: str) -> None:
+        """How many are false, and which. `against`: what they were checked with."""
+        wrong = [claim for claim in claims if not claim.holds]
+        self.heading(f"{len(claims)} claims checked against {against}: {len(wrong)} false.")
+        for claim in wrong:
+            print(f"  {claim}")
+
+
+def place(embedded: Path | None, folder: Path) -> None:
+    """Where it happens."""
+    where = "the server of DATABASE_URL" if embedded is None else f"the embedded Postgres in {embedded}"
+    print(f"Database: {where}\nFolder:   {folder}\nThe model is scripted, so nothing needs a key.", flush=True)
+
+
+def table(lines: Sequence[Line]) -> None:
+    """What each effect came to, under a plain loop and under Surefoot."""
+    print(_TABLE)
+    for line in lines:
+        print(_cells(line))
 
 
 def _cells(line: Line) -> str:
@@ -69,8 +82,8 @@ def _cells(line: Line) -> str:
     return f"{line.effect:19} | {line.asked:5} | {plain} | {line.sent:4} | {line.in_the_world:12}"
 
 
-def _about_mail(line: Line) -> None:
-    """SMTP has no way to ask whether a mail was taken."""
+def about_mail(line: Line) -> None:
+    """What a mail server that is killed at can show: SMTP has no way to ask whether a mail was taken."""
     again = line.sent - line.in_the_world
     happened = f" It happened {again} time{'s' if again > 1 else ''} here." if again > 0 else ""
     print(
@@ -80,8 +93,9 @@ def _about_mail(line: Line) -> None:
     )
 
 
-def _about_sql(runs: Sequence[RunFacts]) -> None:
+def about_sql(run_ids: Sequence[str]) -> None:
+    """How to look further."""
     print("The run, row by row:")
-    for run in runs:
-        where = f"where run_id = '{run.run_id}' order by line"
+    for run_id in run_ids:
+        where = f"where run_id = '{run_id}' order by line"
         print(f'  surefoot db psql -c "select * from surefoot.run_timeline {where}"')  # noqa: S608  shown, not run

@@ -52,9 +52,9 @@ class _Block:
             yield f"{phrase} {told}".strip()
 
 
-def in_words(rows: Sequence[Mapping[str, Any]], kills: Iterable[KillFacts]) -> list[str]:
-    """The lines of the story of one run, and its kills between them."""
-    blocks = [*_blocks(rows), *(_Block(kill.at, "") for kill in kills)]
+def in_words(rows: Sequence[Mapping[str, Any]], kills: Iterable[KillFacts], *, mailed: str = "the team") -> list[str]:
+    """The lines of the story of one run, and its kills between them. `mailed`: who is."""
+    blocks = [*_blocks(rows, mailed), *(_Block(kill.at, "") for kill in kills)]
     killed = {kill.at: f"-- pid {kill.pid} killed (SIGKILL): {kill.failpoint} --" for kill in kills}
     start = rows[0]["at"]
     lines: list[str] = []
@@ -69,12 +69,12 @@ def in_words(rows: Sequence[Mapping[str, Any]], kills: Iterable[KillFacts]) -> l
     return lines
 
 
-def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[_Block]:
+def _blocks(rows: Sequence[Mapping[str, Any]], mailed: str) -> list[_Block]:
     committed = {row["name"] for row in rows if row["what"] == "receipt" and row["how"] == "transaction"}
     blocks: list[_Block] = []
     for row in rows:
         who = "" if row["pid"] is None else f"pid {row['pid']}"
-        for phrase, thing in _phrases(row, committed):
+        for phrase, thing in _phrases(row, committed, mailed):
             begins = row["name"] == "segment.began"
             if begins or not blocks or blocks[-1].who != who:
                 blocks.append(_Block(row["at"], who))
@@ -82,7 +82,7 @@ def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[_Block]:
     return blocks
 
 
-def _phrases(row: Mapping[str, Any], committed: set[str]) -> Iterator[tuple[str, str]]:
+def _phrases(row: Mapping[str, Any], committed: set[str], mailed: str) -> Iterator[tuple[str, str]]:
     """What a row of the timeline says, if it adds something to the story."""
     name, how = str(row["name"]), str(row["how"])
     match row["what"]:
@@ -102,6 +102,8 @@ def _phrases(row: Mapping[str, Any], committed: set[str]) -> Iterator[tuple[str,
             yield "had an answer to", _tool(name)
         case "receipt" if how == "verification":
             yield "recorded as done, and not sent again:", _tool(name)
+        case "receipt" if how == "person":
+            yield "known from a person to have happened:", _tool(name)
         case "attempt":
             yield "sent", _tool(name)
         case "verification":
@@ -109,7 +111,7 @@ def _phrases(row: Mapping[str, Any], committed: set[str]) -> Iterator[tuple[str,
         case "approval" if how != "pending":
             yield f"{how}: {_tool(name)} ({row['detail']})", ""
         case "delivery" if how == "delivered" and name.endswith(" to mail"):
-            yield "mailed", "the team"
+            yield f"mailed {mailed}", ""
         case _:
             return
 

@@ -25,7 +25,7 @@ def report(url: str, request: object, *arguments: str) -> str:
 
 def test_an_agent_nobody_has_heard_of_is_named_with_those_there_are(nothing_started: str) -> None:
     assert refused(nothing_started, "nobody", "--input", "x") == (
-        "No agent named 'nobody': choose one of: monthly_report."
+        "No agent named 'nobody': choose one of: monthly_report, ticket_triage."
     )
 
 

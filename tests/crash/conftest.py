@@ -106,15 +106,21 @@ def errands_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def errands_run(crash_server: Server, errands_world: Path) -> Outcome:
     """The bundled errands, undisturbed."""
-    return asyncio.run(_undisturbed(crash_server, errands_world))
+    return asyncio.run(_undisturbed(crash_server, errands_world, "errands"))
 
 
-async def _undisturbed(server: Server, folder: Path) -> Outcome:
-    agents = agents_with("errands", None)
+@pytest.fixture(scope="session")
+def triage_run(crash_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """The bundled triage, undisturbed."""
+    return asyncio.run(_undisturbed(crash_server, tmp_path_factory.mktemp("triage"), "ticket_triage"))
+
+
+async def _undisturbed(server: Server, folder: Path, agent: str) -> Outcome:
+    agents = agents_with(agent, None)
     loaded = load_agents(agents)
     async with AsyncExitStack() as stack:
         forks = await stack.enter_async_context(Forks(grounds.environment(agents), folder / "forks.log"))
-        subject = await stack.enter_async_context(bundled("errands", forks, folder))
-        template = await stack.enter_async_context(grounds.template(server.url, "errands_template", loaded))
+        subject = await stack.enter_async_context(bundled(agent, forks, folder))
+        template = await stack.enter_async_context(grounds.template(server.url, f"{agent}_template", loaded))
         ground = Ground(folder, server.url, template, forks, subject, loaded, grounds.unhurried(JITTER_S))
         return await play(ground, Case("undisturbed", ()), None)

@@ -70,7 +70,8 @@ def test_errands_undisturbed_leaves_each_effect_once_in_every_world(errands_run:
 
 async def test_the_world_of_an_agent_that_is_not_delivered_is_its_owners(tmp_path: Path) -> None:
     with pytest.raises(
-        InvalidInput, match=r"'shop' is not known here: .+ From the command line: monthly_report, errands"
+        InvalidInput,
+        match=r"'shop' is not known here: .+ From the command line: monthly_report, errands, ticket_triage",
     ):
         async with bundled("shop", cast(Any, None), tmp_path):
             pass

@@ -190,4 +190,4 @@ def test_a_good_agent_beside_it_is_loaded(url: str, tmp_path: Path) -> None:
     (tmp_path / "good_agent.py").write_text(HEAD + "agent = made(tools, name='good')\n")
     env = {"DATABASE_URL": url, "PYTHONPATH": str(tmp_path), "SUREFOOT_AGENTS": "good_agent:agent"}
     ended = surefoot("doctor", env=env)
-    assert "ok   agents: monthly_report 1, good 1" in ended.stdout
+    assert "ok   agents: monthly_report 1, ticket_triage 1, good 1" in ended.stdout

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 
+from app.demo.worlds import legacy_tracker, pager
 from app.demo.worlds.jobs import ASKED_UNTIL_FINISHED, jobs
 from app.demo.worlds.payments import payments
 from app.demo.worlds.tickets import SUBJECT_CHARACTERS_MAX, tickets
@@ -38,6 +39,8 @@ def test_the_ticket_desk_opens_one_ticket_for_each_key_also_over_a_kill(start: S
         assert too_long.status_code == 422
         assert [desk.post("/tickets", json=LAMP).json()["id"] for _ in range(2)] == [2, 3]
         assert [desk.get(path).status_code for path in ("/tickets", "/tickets/1", "/log")] == [405, 404, 404]
+        listed = [desk.get(f"/customers/{customer}/tickets").json() for customer in ("c-1", "c-%2F1")]
+        assert listed == [[{"id": number, "subject": "the lamp"} for number in (1, 2, 3)], []]
     assert [(ticket.key, ticket.subject) for ticket in tickets(file)] == [
         ("k-1", "the lamp"),
         (None, "the lamp"),
@@ -45,7 +48,7 @@ def test_the_ticket_desk_opens_one_ticket_for_each_key_also_over_a_kill(start: S
     ]
     reached = [(request.method, request.reference, request.pid) for request in requests(file)]
     assert reached[:4] == [("POST", key, os.getpid()) for key in ("k-1", "k-1", "k-1", None)]
-    assert len(reached) == 9
+    assert len(reached) == 11
 
 
 def test_a_job_is_found_by_its_reference_and_finishes_when_it_was_asked_for(start: Start, tmp_path: Path) -> None:
@@ -92,3 +95,39 @@ def test_a_payment_that_is_asked_for_twice_is_made_twice_and_cannot_be_looked_up
     kill(process)
     assert [(payment.customer, payment.cents) for payment in payments(file)] == [("c-1", 1250)] * 2
     assert [request.method for request in requests(file)] == ["POST"] * 3 + ["GET"] * 3
+
+
+def test_the_older_tracker_makes_an_issue_of_every_request_and_finds_them_by_reference(
+    start: Start, tmp_path: Path
+) -> None:
+    file = tmp_path / "i.sqlite"
+    process, url = start("legacy_tracker", file)
+    issue = {"reference": "r-1", "customer": "c-1", "severity": "high", "summary": "the lamp"}
+    with client(url) as tracker:
+        assert tracker.get("/issues", params={"reference": "r-1"}).json() == []
+        made = [tracker.post("/issues", json=issue, headers={"Idempotency-Key": "k-1"}).json() for _ in range(2)]
+        assert [(one["id"], one["reference"]) for one in made] == [(1, "r-1"), (2, "r-1")]
+        kill(process)
+        start("legacy_tracker", file, port_of(url))
+        assert tracker.get("/issues", params={"reference": "r-1"}).json() == made
+        assert tracker.get("/issues", params={"reference": "r-2"}).json() == []
+        assert tracker.post("/issues", json=issue | {"summary": ""}).status_code == 422
+        assert tracker.get("/issues").status_code == 422
+    assert [(one.id, one.summary) for one in legacy_tracker.issues(file, "r-1")] == [(1, "the lamp"), (2, "the lamp")]
+    reached = [(one.method, one.reference, one.pid) for one in requests(file)]
+    assert reached[:2] == [("GET", "r-1", os.getpid()), ("POST", "r-1", os.getpid())]
+    assert len(reached) == 7
+
+
+def test_a_page_that_is_asked_for_twice_wakes_twice_and_cannot_be_looked_up(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "g.sqlite"
+    process, url = start("pager", file)
+    page = {"to": "on-call", "text": "the lamp"}
+    with client(url) as service:
+        sent = [service.post("/pages", json=page, headers={"Idempotency-Key": "k-1"}).json()["id"] for _ in range(2)]
+        assert sent == [1, 2]
+        assert service.post("/pages", json=page | {"text": ""}).status_code == 422
+        assert [service.get(path).status_code for path in ("/pages", "/pages/1")] == [405, 404]
+    kill(process)
+    assert [(one.recipient, one.text) for one in pager.pages(file)] == [("on-call", "the lamp")] * 2
+    assert [one.method for one in requests(file)] == ["POST"] * 3 + ["GET"] * 2

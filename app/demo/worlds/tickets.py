@@ -1,6 +1,7 @@
-"""A ticket desk that honours idempotency keys, and cannot be searched.
+"""A ticket desk that honours idempotency keys, and cannot be searched by them.
 
     POST /tickets {customer, subject}, Idempotency-Key: K     201 and the ticket
+    GET  /customers/{customer}/tickets                        {id, subject} of each of theirs, oldest first
 
 The same key with the same body gets the ticket that was opened first, and opens nothing; with another body it is 409.
 Without a key each request opens one more. A subject of more than 80 characters is 422.
@@ -60,7 +61,11 @@ def make_app(file: Path) -> FastAPI:
             raise HTTPException(409, f"key {key} opened ticket {ticket.id} with another body: send a new key with it")
         return asdict(ticket)
 
+    def of_customer(customer: str) -> list[dict[str, Any]]:
+        return [{"id": one.id, "subject": one.subject} for one in tickets(file) if one.customer == customer]
+
     app.add_api_route("/tickets", open_ticket, methods=["POST"], status_code=201)
+    app.add_api_route("/customers/{customer:path}/tickets", of_customer, methods=["GET"])
     return app
 
 
