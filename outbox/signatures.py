@@ -74,23 +74,3 @@ def verify_webhook(
 def webhook_id_of(entry_id: str) -> str:
     """The id of an entry's webhook: the same at every attempt, without a full stop."""
     return f"msg_{hashlib.sha256(entry_id.encode()).hexdigest()[:40]}"
-
-
-class Redactor:
-    """Takes secrets and signatures out of what others say, also where JSON or a URL has escaped some of it.
-
-    What it gives is as long as what it was given, so nothing moves to where it would not have been kept.
-    """
-
-    def __init__(self, secrets: Sequence[str]) -> None:
-        self._pattern = re.compile("|".join(_spellings(secret) for secret in secrets))
-
-    def __call__(self, text: str) -> str:
-        return self._pattern.sub(lambda match: "[secret]".ljust(len(match[0]), "*"), text)
-
-
-def _spellings(secret: str) -> str:
-    return "".join(
-        char if char.isalnum() else rf"(?:\\?{re.escape(char)}|\\u(?i:{ord(char):04x})|%(?i:{ord(char):02x}))"
-        for char in secret
-    )

@@ -19,10 +19,11 @@ from pydantic import JsonValue
 
 from outbox.addresses import is_host, refusal
 from outbox.outcomes import Delivered, Outcome, Undelivered
-from outbox.signatures import Redactor, keys_of, sign, webhook_id_of
+from outbox.signatures import keys_of, sign, webhook_id_of
 from transactions import InvalidInput, canonical_json, failpoint, failures
 from transactions.failures import FailureClass
 from transactions.outbox import Delivery
+from transactions.redaction import Redactor
 
 _ADDRESSES_MAX = 4
 # Read past the limit, so that a secret that stands across it is found whole and taken out before the rest is cut.

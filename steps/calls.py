@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -14,7 +15,7 @@ from steps import gate
 from steps.drive import lease_s
 from steps.journal import Done
 from steps.outcomes import call_body
-from steps.seat import Seat
+from steps.seat import Seat, settled_value
 from steps.sharing import wake_sharers
 from steps.spec import RESULT_BYTES_MAX, Spec
 from transactions import (
@@ -23,7 +24,6 @@ from transactions import (
     ApprovalState,
     Conflict,
     Event,
-    FailureClass,
     Fenced,
     InvalidInput,
     RequestChanged,
@@ -32,6 +32,7 @@ from transactions import (
     Tx,
     actions,
     canonical_json,
+    failures,
     is_transient,
     keys,
     number_fenced,
@@ -77,7 +78,8 @@ class Call:
         except Exception as error:
             if is_transient(error) or isinstance(error, TransactionTooLong):
                 raise
-            return Done({"raised": f"{name}: {error}" if str(error) else f"{name}: {type(error).__name__}"})
+            _log.warning("%s raised", self.request.action_id, exc_info=error)
+            return Done({"raised": f"{name}: {failures.words(error)}"})
 
     def _value(self, value: JsonValue) -> Done:
         """The result, if it can be stored."""
@@ -129,7 +131,7 @@ class Call:
             kind = await self._ask(session) if self.spec.approval else "follows"
             await self._park(session)
             await self._number(session, "action.stands_behind")
-            return _settled(row) or self._defer("approval" if kind == "ask" else "follows")
+            return settled_value(row) or self._defer("approval" if kind == "ask" else "follows")
 
         return await self._commit("tool.stand_behind", prepare)
 
@@ -142,7 +144,7 @@ class Call:
             if row["state"] == ActionState.PREPARED:
                 await actions.cancel(session, [self.request.action_id], reason=why)
                 await self._number(session, "action.cancelled")
-            return _settled(row) or Done({"failed": why})
+            return settled_value(row) or Done({"failed": why})
 
         return await self._commit("tool.refuse", cancel)
 
@@ -242,18 +244,19 @@ class Call:
     # An effect: prepared and claimed in one commit, driven in the background, waited for a while.
 
     async def effect(self) -> Done:
+        began = time.monotonic()
         try:
             prepared = await self._commit("tool.effect", self._prepare_and_claim)
         except gate.Objection as error:
             held = await self._withdraw(str(error))
-            return _settled(await held.call._load(), mine=True) or held.call._defer("delivery")
+            return settled_value(await held.call._load(), mine=True) or held.call._defer("delivery")
         if isinstance(prepared, Done):
             return prepared
         held = prepared.held
         if prepared.ticket is not None:
             # From here the claim of the delivery is the right to act: the segment may end before the effect does.
             ticket = replace(prepared.ticket, execution=None)
-            task = self.seat.effects.start(ticket, self.seat.execution.tenant, prepared.claimed)
+            task = self.seat.effects.start(ticket, self.seat.execution.tenant, prepared.claimed, began)
             await asyncio.wait({task}, timeout=self.seat.inline_wait_s)
             if task.done() and isinstance(error := task.exception(), Fenced):
                 raise error
@@ -263,7 +266,9 @@ class Call:
         if not held.owned and row["state"] == ActionState.CANCELLED:
             return await self.effect()  # its owner gave it up unsent: now it is this call's turn
         waiting_for = "verification" if row["state"] == ActionState.UNKNOWN else "delivery"
-        return _settled(row, mine=prepared.ticket is not None, shared=not held.owned) or held.call._defer(waiting_for)
+        return settled_value(row, mine=prepared.ticket is not None, shared=not held.owned) or held.call._defer(
+            waiting_for
+        )
 
     async def _prepare_and_claim(self, session: Session) -> "Done | _Prepared":
         held = await self._hold(session)
@@ -324,7 +329,7 @@ class _Held:
     owned: bool
 
     def settled(self) -> Done | None:
-        return _settled(self.row, shared=not self.owned)
+        return settled_value(self.row, shared=not self.owned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,15 +339,3 @@ class _Prepared:
     held: _Held
     ticket: Ticket | None = None
     claimed: Mapping[str, Any] | None = None
-
-
-def _settled(row: Mapping[str, Any], *, mine: bool = False, shared: bool = False) -> Done | None:
-    """The value of a settled action; how it came about, from its first receipt."""
-    state = ActionState(row["state"])
-    if not state.settled:
-        return None
-    verified = row["receipt_source"] == "verification" and not shared
-    how = "verified" if verified else "ran" if mine else "reused"
-    if state is ActionState.SUCCEEDED:
-        return Done({"value": row["result"]}, how)
-    return Done({"retry" if row["failure"] == FailureClass.INVALID_INPUT else "failed": row["reason"]}, how)

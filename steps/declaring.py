@@ -77,6 +77,15 @@ def schema_only(body: Callable[..., Any], hints: Mapping[str, Any]) -> Callable[
     return declared
 
 
+def check_async(what: str, body: Callable[..., Any]) -> None:
+    """An attempt has to end at its deadline, and a thread cannot be ended. Raises ToolError."""
+    if not inspect.iscoroutinefunction(body):
+        raise ToolError(
+            f"{what} {name_of(body)}: write `async def`, with an async client: a thread would go on after its attempt "
+            "is over, and could reach the other side when it is sent again."
+        )
+
+
 def check_key(key: Callable[..., Any], body: Callable[..., Any], what: str) -> None:
     """A plain function of the tool's own parameters that returns text. Raises ToolError."""
     if inspect.iscoroutinefunction(key):

@@ -10,6 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import Agent
 from pydantic_ai.durable_exec import BaseDurabilityCapability
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from pydantic_core import to_json
 
 from steps.declaring import ToolError
 from steps.spec import Spec
@@ -84,13 +85,17 @@ class DurableAgent(Generic[D]):
         return self.prompt(self.input.validate_python(value))
 
 
+def _words(request: object) -> str:
+    return request if isinstance(request, str) else to_json(request).decode()
+
+
 def durable(
     agent: Agent[D, Any],
     *,
     version: str,
     deps: Callable[[Run], D | Awaitable[D]],
     input: type[I] = str,
-    prompt: Prompt[I] = str,
+    prompt: Prompt[I] | None = None,
     check: Callable[[I], None] | None = None,
     tables: Tables | str | None = None,
     limits: RunLimits | None = None,
@@ -98,7 +103,8 @@ def durable(
     """Make a pydantic-ai agent durable.
 
     deps: makes the deps for one execution from the run alone; called in any process, at any time, so it keeps nothing.
-    input, prompt: the type a run is started with, and the words the model gets for it. check: raises ValueError for an
+    input, prompt: the type a run is started with, and the words the model gets for it: by default the
+    text itself, or JSON. check: raises ValueError for an
     input that cannot succeed, before the run starts. tables: a SQLAlchemy MetaData or DDL text that `migrate` creates.
     Raises ToolError when the agent cannot be made safe, with what to change.
     """
@@ -117,7 +123,7 @@ def durable(
         specs=MappingProxyType(_specs(agent)),
         deps=deps,
         input=TypeAdapter(input),
-        prompt=prompt,
+        prompt=prompt or _words,
         check=check,
         tables=tables,
         limits=limits or RunLimits(),

@@ -5,6 +5,7 @@ The segment that asked and the relay of any worker call the same `drive`; who ho
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,9 +27,15 @@ class Effects:
         self._bench = bench
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, ticket: Ticket, tenant: Tenant, claimed: Mapping[str, Any] | None = None) -> asyncio.Task[None]:
+    def start(
+        self,
+        ticket: Ticket,
+        tenant: Tenant,
+        claimed: Mapping[str, Any] | None = None,
+        claimed_at: float | None = None,
+    ) -> asyncio.Task[None]:
         """Drive in the background, so that who waits for it may stop waiting and the effect goes on."""
-        task = asyncio.create_task(self.drive(ticket, tenant, claimed), name=f"effect {ticket.action_id}")
+        task = asyncio.create_task(self.drive(ticket, tenant, claimed, claimed_at), name=f"effect {ticket.action_id}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -50,18 +57,26 @@ class Effects:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    async def drive(self, ticket: Ticket, tenant: Tenant, claimed: Mapping[str, Any] | None = None) -> None:
+    async def drive(
+        self,
+        ticket: Ticket,
+        tenant: Tenant,
+        claimed: Mapping[str, Any] | None = None,
+        claimed_at: float | None = None,
+    ) -> None:
         """While the ticket is ours: until the action is settled, a person is needed, or the schedule has it again.
 
-        claimed: the action's row when the caller has just claimed it in its own commit.
+        claimed: the action's row when the caller has just claimed it in its own commit; claimed_at: the monotonic time
+        at which it began to.
         """
+        began = time.monotonic()
         try:
             drive = await Drive.load(self._bench, ticket, tenant)
         except Exception as error:
             await self._put_off(ticket, tenant, f"it cannot be driven: {failures.words(error)}")
             raise
         if claimed is not None:
-            await sending.send(drive, claimed)
+            await sending.send(drive, claimed, began=claimed_at or began)
         while await drive.renew():
             row = await drive.row()
             state = ActionState(row["state"])

@@ -4,7 +4,9 @@ What is secret is sent and never shown: it is in no error, result, receipt or lo
 """
 
 import asyncio
+import base64
 import json as jsonlib
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +20,13 @@ from pydantic import JsonValue
 
 from steps.kinds import Action
 from transactions import canonical_json
+from transactions.redaction import Redactor
 
 TIMEOUT_S = 20.0
 RESPONSE_BYTES_MAX = 1024 * 1024
 _SHOWN_CHARS = 500
 _IN_A_HEADER = "!#$&'*+-.^_`|~/:"  # as it is: nothing else of an id could be refused or taken for something else
+_HEADER = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -55,7 +59,7 @@ class HttpApi:
     secrets: headers that are sent and hidden in whatever the API says. timeout_s: of a whole call, from connecting to
     the last byte. response_bytes_max: a longer answer counts as none. key_header: carries `action.id`. Redirects are
     answers, not followed; nothing is tried again here, for an effect's retries have one owner.
-    Raises ValueError for a URL that is not http(s), or has a user, a query or a fragment in it.
+    Raises ValueError for a URL that is not http(s), or has a user, a query or a fragment in it, and for such headers.
     """
 
     def __init__(
@@ -76,9 +80,11 @@ class HttpApi:
         self.base_url = base_url.rstrip("/")
         self._headers = {**headers, **secrets}
         self._timeout_s, self._bytes_max, self._key_header = timeout_s, response_bytes_max, key_header
-        # The value, and what follows a scheme such as Bearer.
-        shown = {part for value in secrets.values() for part in (value, value.rpartition(" ")[2]) if part}
-        self._hidden = sorted(shown, key=len, reverse=True)
+        if wrong := [name for name, value in self._headers.items() if not _HEADER.fullmatch(value)]:
+            raise ValueError(f"HttpApi: the header {wrong[0]} is no plain ASCII text: strip it.")
+        # The value, and what follows a scheme such as Bearer; of Basic also what is encoded there.
+        tokens = [value.rpartition(" ")[2] for value in secrets.values()]
+        self._hide = Redactor([*secrets.values(), *tokens, *filter(None, map(_password, secrets.values()))])
 
     def __repr__(self) -> str:
         return f"HttpApi({self.base_url!r})"
@@ -138,10 +144,15 @@ class HttpApi:
     def _tls(self) -> ssl.SSLContext:
         return httpx.create_ssl_context()
 
-    def _hide(self, text: str) -> str:
-        for value in self._hidden:
-            text = text.replace(value, "***")
-        return text
+
+def _password(value: str) -> str | None:
+    scheme, _, token = value.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        return base64.b64decode(token, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return None
 
 
 def _parsed(text: str) -> JsonValue:

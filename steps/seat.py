@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from steps.bench import Bench
 from steps.effects import Effects
-from steps.journal import Journal
+from steps.journal import Done, Journal
 from steps.spec import Spec
-from transactions import Execution, Run
+from transactions import ActionState, Execution, FailureClass, Run
 
 
 @dataclass(slots=True)
@@ -54,3 +55,15 @@ class Seat:
     turns: Turns
     inline_wait_s: float
     withheld: set[str] = field(default_factory=set[str])
+
+
+def settled_value(row: Mapping[str, Any], *, mine: bool = False, shared: bool = False) -> Done | None:
+    """The value of a settled action; how it came about, from its first receipt."""
+    state = ActionState(row["state"])
+    if not state.settled:
+        return None
+    verified = row["receipt_source"] == "verification" and not shared
+    how = "verified" if verified else "ran" if mine else "reused"
+    if state is ActionState.SUCCEEDED:
+        return Done({"value": row["result"]}, how)
+    return Done({"retry" if row["failure"] == FailureClass.INVALID_INPUT else "failed": row["reason"]}, how)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from pydantic import JsonValue
 
 from steps import gate
 from steps.drive import Drive
+from steps.kinds import NotSent
 from steps.outcomes import Answered, attempt, call_body
 from transactions import (
     ActionState,
@@ -22,6 +24,7 @@ from transactions import (
 )
 
 _PAUSE_S = 0.2
+_TIMEOUT_S_MIN = 0.001
 _PAUSE_S_MAX = 30.0
 # A longer pause is the schedule's: it outlives this process, and holds nothing meanwhile.
 _INLINE_PAUSE_S_MAX = 5.0
@@ -34,6 +37,8 @@ async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
         await _give_up(drive, row, why)
         return
 
+    began = time.monotonic()
+
     async def once(session: Session) -> Mapping[str, Any]:
         tx = drive.bench.tx(session, drive.run, drive.deps, drive.ticket.action_id)
         return await gate.claim(tx, drive.ticket, drive.spec, row)
@@ -43,12 +48,15 @@ async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
     except gate.NotNow:
         await drive.back_off(ActionState.PREPARED, pause_s=_PAUSE_S_MAX, why="its run takes no new work now")
     except gate.Objection as error:
-        await withdraw(drive, str(error))
+        if _may_count(row):
+            await _leave_to_a_person(drive, row, str(error))
+        else:
+            await _withdraw(drive, str(error))
     else:
-        await send(drive, claimed)
+        await send(drive, claimed, began=began)
 
 
-async def withdraw(drive: Drive, why: str) -> None:
+async def _withdraw(drive: Drive, why: str) -> None:
     """Cancel an action whose approval does not hold, and let its run go on."""
     await drive.commit(
         "effect.withdraw",
@@ -70,11 +78,8 @@ async def _give_up(drive: Drive, row: Mapping[str, Any], why: str) -> None:
     """FAILED; but where an attempt may have been taken, and the key was only sent again, a person has to look."""
     where = drive.where(row)
     action_id = drive.ticket.action_id
-    if row["safety"] == "idempotent" and row["unknown_attempts"]:
-        await drive.commit(
-            "effect.park",
-            lambda session: attempts.leave_to_a_person(session, action_id, reason=f"{why}, and one may count", **where),
-        )
+    if _may_count(row):
+        await _leave_to_a_person(drive, row, why)
         return
     await drive.commit(
         "effect.refuse",
@@ -82,12 +87,32 @@ async def _give_up(drive: Drive, row: Mapping[str, Any], why: str) -> None:
     )
 
 
-async def send(drive: Drive, claimed: Mapping[str, Any]) -> None:
-    """Make the attempt that was claimed, and record what came of it."""
+def _may_count(row: Mapping[str, Any]) -> bool:
+    """Whether an attempt before may have been taken, for where a key is honoured it is sent again without a look."""
+    return row["safety"] == "idempotent" and row["unknown_attempts"] > 0
+
+
+async def _leave_to_a_person(drive: Drive, row: Mapping[str, Any], why: str) -> None:
+    await drive.commit(
+        "effect.park",
+        lambda session: attempts.leave_to_a_person(
+            session, drive.ticket.action_id, reason=f"{why}, and an attempt may count", **drive.where(row)
+        ),
+    )
+
+
+async def send(drive: Drive, claimed: Mapping[str, Any], *, began: float) -> None:
+    """Make the attempt that was claimed, and record what came of it.
+
+    began: monotonic time before the claim. An attempt that is over is not sent: others may believe that it is absent.
+    """
     action = await drive.action(claimed)
+    over_at = began + claimed["attempt_s"]
 
     async def call() -> JsonValue:
         drive.bench.still_mine()
+        if time.monotonic() > over_at:
+            raise NotSent("its attempt was over before it was sent")
         failpoint("effect.before_send")
         answer = await call_body(drive.spec.body, action, drive.arguments)
         failpoint("effect.after_send")
@@ -95,7 +120,7 @@ async def send(drive: Drive, claimed: Mapping[str, Any]) -> None:
 
     outcome = await attempt(
         call,
-        timeout_s=claimed["attempt_s"],
+        timeout_s=max(_TIMEOUT_S_MIN, over_at - time.monotonic()),
         classify=drive.spec.classify,
     )
     if isinstance(outcome, Answered):

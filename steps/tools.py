@@ -9,6 +9,7 @@ from pydantic_ai import FunctionToolset, RunContext
 
 from steps.declaring import (
     ToolError,
+    check_async,
     check_first,
     check_key,
     check_same_parameters,
@@ -118,6 +119,7 @@ class Tools(FunctionToolset[D], Generic[D]):
         """
 
         def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+            check_async("effect", body)
             self._declare(
                 body,
                 kind="effect",
@@ -163,6 +165,7 @@ class Tools(FunctionToolset[D], Generic[D]):
         """
 
         def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+            check_async("undo", body)
             self._declare(
                 body,
                 kind="effect",

@@ -12,6 +12,7 @@ from steps.spec import Unkept
 from transactions import ActionState, FailureClass, Session, attempts, failpoint, receipts, storable_reason
 
 _PAUSE_S = 0.5
+_ASKS = ": a person has to say what happened"
 _PAUSE_S_MAX = 3600.0
 # A longer pause is the schedule's.
 _INLINE_PAUSE_S_MAX = 1.0
@@ -55,9 +56,12 @@ def _nobody_to_ask(row: Mapping[str, Any]) -> str | None:
         return str(row["reason"])
     match row["safety"]:
         case "at_most_once":
-            return "sent, and no answer recorded: a person has to say what happened"
+            said = row["reason"] or "sent, and no answer recorded"
+            return said if said.endswith(_ASKS) else f"{said}{_ASKS}"
         case "idempotent" if row["attempt"] >= row["attempts_max"]:
             return f"no answer to any of {row['attempt']} attempts: {row['reason']}"
+        case "idempotent" if row["since_first_s"] > row["elapsed_s_max"]:
+            return f"no answer in {row['elapsed_s_max']:g} s, after which its key may not be known there any more"
         case "verify" if row["asked"] >= row["verifications_max"]:
             return f"asked {row['asked']} times, and the other side could not tell"
         case _:

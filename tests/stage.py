@@ -11,7 +11,7 @@ from transactions import failpoints
 
 Call = tuple[str, dict[str, Any]]
 # Points that a process passes at its own pace, whatever a run does.
-ALWAYS = ("lease.", "relay.", "watchdog.", "worker.")
+ALWAYS = ("lease.", "relay.", "watchdog.", "worker.", "share.look")
 
 
 class Stage(Site):

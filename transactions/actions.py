@@ -216,9 +216,15 @@ def prepared(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
 
 
 async def cancel(session: AsyncSession, action_ids: Sequence[ActionId], *, reason: str) -> list[ActionId]:
-    """CANCELLED for those still PREPARED, which are returned; their deliveries are discarded, their approvals void."""
+    """CANCELLED for those still PREPARED, which are returned; their deliveries are discarded, their approvals void.
+
+    What may have been taken when its key was sent before is UNKNOWN instead, and on the desk.
+    """
     rows = await fetch_all(session, _ACTIONS["cancel_if_prepared"], action_ids=list(action_ids), reason=reason)
     cancelled = [ActionId(row["action_id"]) for row in rows]
+    why = f"{reason}, and an attempt of it may count: a person has to say what happened"
+    for row in await fetch_all(session, _ACTIONS["unknown_if_maybe_taken"], action_ids=list(action_ids), reason=why):
+        await outbox.park_effect(session, ActionId(row["action_id"]), detail=why)
     if cancelled:
         await outbox.close_effect(session, cancelled, state="discarded", detail=reason)
         await execute(session, _APPROVALS["void_of_actions"], action_ids=cancelled, reason=reason)

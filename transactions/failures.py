@@ -44,6 +44,9 @@ class Failure:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", storable_reason(self.reason))
+        if self.retry_after_s is not None:
+            again_s = min(self.retry_after_s, RETRY_AFTER_S_MAX) if self.retry_after_s > 0 else 0.0
+            object.__setattr__(self, "retry_after_s", again_s)
 
 
 Classify = Callable[[Exception], Failure | FailureClass | None]
@@ -65,6 +68,7 @@ _HTTP: Mapping[int, FailureClass] = MappingProxyType(
         429: FailureClass.RATE_LIMITED,
     }
 )
+_DONE_AND_ELSEWHERE = frozenset({301, 302, 303})  # as many answer once they have done it
 _KEY_MAY_BE_REUSED = frozenset({400, 409, 422})
 _IDEMPOTENCY = re.compile(r"idempoten", re.IGNORECASE)
 _IN_PROGRESS = re.compile(r"in.progress|outstanding|concurrent|being processed|still", re.IGNORECASE)
@@ -135,10 +139,13 @@ def known(error: Exception, *, classify: Classify | None = None) -> Failure | No
     said = None if classify is None else _said(classify, error)
     if said is not None:
         return said if isinstance(said, Failure) else Failure(said, words(error))
-    for link in _chain(error):
-        if (shape := _shape(link)) is not None:
-            kind, again_s = shape
-            return Failure(kind, words(error), again_s)
+    try:
+        for link in _chain(error):
+            if (shape := _shape(link)) is not None:
+                kind, again_s = shape
+                return Failure(kind, words(error), again_s)
+    except Exception as broken:  # somebody's own properties
+        _log.warning("%s cannot be looked at: %s", words(error), words(broken))
     return None
 
 
@@ -156,7 +163,7 @@ def http(status: int, headers: Mapping[str, str], body: str = "") -> FailureClas
         return FailureClass.UNKNOWN if _IN_PROGRESS.search(body) else FailureClass.CONFLICT
     if status == 503 and retry_after_s(headers) is not None:
         return FailureClass.RATE_LIMITED
-    if status >= 500:
+    if status >= 500 or status in _DONE_AND_ELSEWHERE:
         return FailureClass.UNKNOWN
     return _HTTP.get(status, FailureClass.REJECTED)
 

@@ -26,4 +26,4 @@ async def parts_taken(session: AsyncSession, delivery: Delivery, parts: Sequence
 
 
 def _row(delivery: Delivery, part: str) -> str:
-    return f"{delivery.consumer}:{part}"
+    return f"{delivery.consumer} {part}"  # a space: no consumer has one in its name

@@ -112,8 +112,8 @@ def _owns(execution: Execution, request: Request, row: Mapping[str, Any]) -> boo
 
 async def _is_free(session: AsyncSession, execution: Execution, request: Request, row: Mapping[str, Any]) -> bool:
     """Whether the key may have another action after this one, which is locked and not the call's own."""
-    if row["state"] in _NOTHING_HAPPENED:
-        return True
+    if row["state"] in _NOTHING_HAPPENED:  # as far as it is known: a late receipt says otherwise
+        return (await actions.get(session, ActionId(row["action_id"])))["receipt_source"] is None
     if row["state"] == ActionState.PREPARED and row["run_id"] == execution.run_id and row["turn"] < request.turn:
         # Its call was answered without it, to be corrected by the model: nobody will ever do it.
         await actions.cancel(session, [ActionId(row["action_id"])], reason="the model asked for it anew")

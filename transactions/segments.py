@@ -198,8 +198,8 @@ async def _without_loose_ends(session: AsyncSession, ending: Ending, unsettled: 
     if ending.state not in (RunState.COMPLETED, RunState.FAILED):
         return ending
     never_sent = [ActionId(row["action_id"]) for row in actions.prepared(unsettled)]
-    await actions.cancel(session, never_sent, reason=f"the run {ending.state} before it was sent")
-    sent = [row["action_id"] for row in unsettled if row["action_id"] not in never_sent]
+    cancelled = await actions.cancel(session, never_sent, reason=f"the run {ending.state} before it was sent")
+    sent = [row["action_id"] for row in unsettled if row["action_id"] not in cancelled]
     if not sent:
         return ending
     return replace(ending, state=RunState.HELD, reason=f"{sent[0]} was sent and its outcome is not known yet")

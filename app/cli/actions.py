@@ -57,7 +57,13 @@ def settle(
     run_id = ask(
         lambda surefoot: surefoot.settle(action_id, outcome, by=by, reason=reason, result=answer, evidence=proof)
     )
-    print(f"absent; it is sent again for run {run_id}" if outcome == "absent" else f"{outcome}; run {run_id} goes on")
+    row = ask(lambda surefoot: surefoot.action(action_id)).action
+    if row["state"] == "CANCELLED":
+        print(f"{outcome}; run {run_id} is over, so nothing is sent")
+    else:
+        print(
+            f"absent; it is sent again for run {run_id}" if outcome == "absent" else f"{outcome}; run {run_id} goes on"
+        )
 
 
 @group.command("ask")

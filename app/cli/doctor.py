@@ -34,7 +34,7 @@ def doctor() -> None:
     say(True, f"consumers: {consumers or 'none (set SUREFOOT_CONSUMERS, or SUREFOOT_SMTP_URL for mail)'}")
     say(True, f"model: {os.environ.get(VARIABLE) or 'scripted (set ' + VARIABLE + ' for a real one)'}")
     mail = (settings.smtp_url or "").rpartition("@")[2]  # without user and password
-    say(bool(mail), f"mail: {mail or 'mails wait: set SUREFOOT_SMTP_URL on a worker'}")
+    say(True, f"mail: {mail or 'none: mails wait until SUREFOOT_SMTP_URL is set on a worker'}")
     try:
         url, local = wiring.open_database(settings)
     except (SurefootError, LocalPostgresError) as error:

@@ -85,7 +85,10 @@ def list_runs(
     rows = ask(lambda surefoot: surefoot.runs(state=state, limit=limit))
     for row in rows:
         waiting = f" for {', '.join(row['waiting_for'])}" if row["waiting_for"] else ""
-        print(f"{row['run_id']}  {row['created_at']:%Y-%m-%d %H:%M:%S}  {row['agent']:20}  {row['state']}{waiting}")
+        todo = f"; {row['what_to_do']}" if row["what_to_do"] else ""
+        print(
+            f"{row['run_id']}  {row['created_at']:%Y-%m-%d %H:%M:%S}  {row['agent']:20}  {row['state']}{waiting}{todo}"
+        )
     if not rows:
         print("no runs")
 
@@ -142,8 +145,8 @@ def undo(
 def _print_status(status: Mapping[str, Any]) -> None:
     waiting = f" for {', '.join(status['waiting_for'])}" if status["waiting_for"] else ""
     print(f"run {status['run_id']} of {status['agent']}: {status['state']}{waiting}")
-    if status["reason"]:
-        print(f"  {status['reason']}")
+    for words in filter(None, (status["reason"], status["what_to_do"])):
+        print(f"  {words}")
     if status["output"] is not None:
         print(f"  {status['output']}")
 

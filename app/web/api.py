@@ -67,6 +67,7 @@ class RunView(BaseModel):
     created_at: datetime
     updated_at: datetime
     ended_at: datetime | None
+    what_to_do: str | None = Field(description="what a person has to do for it, if anything")
 
 
 class EventView(BaseModel):

@@ -26,6 +26,7 @@ from app.demo.judge import (
 from app.demo.worlds.mailbox import Mail, Submission
 from app.demo.worlds.publishing import PublicationRow, Request, publications, requests
 from steps import Absent
+from steps.kinds import EffectLimits
 from tests.kit import Site
 
 BODY = "In 2013-08 there were 1,005 flights, 3 cancelled, 20 departed and 30 arrived late."
@@ -156,7 +157,7 @@ def blinded() -> None:
         return Absent()
 
     specs = dict(monthly_report.specs)
-    specs["publish_report"] = replace(specs["publish_report"], verify=absent, attempt_s=1.0)
+    specs["publish_report"] = replace(specs["publish_report"], verify=absent, limits=EffectLimits(attempt_s=1.0))
     object.__setattr__(monthly_report, "specs", MappingProxyType(specs))
 
 

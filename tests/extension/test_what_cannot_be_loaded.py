@@ -128,7 +128,8 @@ WRONG = {
         @tools.effect(idempotent=True, attempt_s=0)
         async def pay(action: Action[None], amount: int) -> str: ...
         """,
-        "effect pay: attempt_s must be above 0 and attempts_max at least 1.",
+        "effect pay: attempt_s and elapsed_s_max must be above 0 and at most a year, attempts_max and "
+        "verifications_max from 1 to 10000.",
     ),
     "an approval of nobody": (
         "Approval(by='manager')",

@@ -332,7 +332,7 @@ def test_the_model_misses_each_guard(
     for name in statements:
         assert guard in changed[name].text
         changed[name] = text(changed[name].text.replace(guard, ""))
-    for module in (actions, receipts):
+    for module in (actions, attempts, receipts):
         monkeypatch.setattr(module, "_ACTIONS", changed)
     with pytest.raises((AssertionError, DBAPIError)):
         search(Ledger, database_url, examples=400, phases=[Phase.generate])

@@ -168,10 +168,8 @@ class Outbox(Model):
     def back_off(self, which: int, soon: bool, dies: bool) -> None:
         delivery, pause_s = self.mine(which), 0.0 if soon else 3600.0
         held = self.holds(delivery)
-        assert (
-            self.commit(lambda s: outbox.settle(s, [End(delivery, "pending", "no", pause_s=pause_s)]), dies=dies)
-            == held
-        )
+        end = End(delivery, "pending", "no", pause_s=pause_s)
+        assert bool(self.commit(lambda s: outbox.settle(s, [end]), dies=dies)) == held
         if held and not dies:
             kept = self.kept[self.where(delivery)]
             kept.state, kept.due = "pending", soon
@@ -339,7 +337,7 @@ def test_the_outbox_does_what_its_model_says(database_url: str) -> None:
         ("claim_due_with_skip_locked", "d.of_seq is null or", "true or"),
         ("claim_due_with_skip_locked", "d.lease_until < clock_timestamp()", "true"),
         ("claim_due_with_skip_locked", "w.worker_id = d.worker_id and w.state <> 'live'", "false"),
-        ("claim_due_with_skip_locked", "and not (h.state = 'dead' and h.passes_dead)", ""),
+        ("claim_due_with_skip_locked", "and not (h.state = 'dead' and (h.passes_dead or h.consumer = 'effect'))", ""),
         ("settle_attempts", "and d.worker_id = e.worker_id and d.attempt = e.attempt", ""),
         ("redrive_if_dead", "and state = 'dead'", ""),
         ("discard_if_dead_or_pending", "and state in ('dead', 'pending')", ""),

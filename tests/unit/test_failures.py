@@ -82,7 +82,8 @@ TABLE: list[tuple[Exception, str]] = [
     (aiosmtplib.SMTPAuthenticationError(535, "no"), "permission"),
     (with_state(psycopg.errors.InsufficientPrivilege), "permission"),
     # No, for good.
-    (status(301), "rejected"),
+    (status(307), "rejected"),
+    (status(308), "rejected"),
     (status(402), "rejected"),
     (status(404), "rejected"),
     (status(410), "rejected"),
@@ -93,6 +94,8 @@ TABLE: list[tuple[Exception, str]] = [
     (httpx.UnsupportedProtocol("gopher"), "rejected"),
     (with_state(psycopg.errors.UniqueViolation), "rejected"),
     # It may have happened.
+    (status(301), "unknown"),
+    (status(303), "unknown"),
     (status(408), "unknown"),
     (status(409), "unknown"),
     (status(425), "unknown"),

@@ -1,6 +1,7 @@
 """`HttpApi`: what is sent, what is answered, which class an error is, and that what is secret is shown nowhere."""
 
 import asyncio
+import base64
 import json
 import logging
 import socket
@@ -99,7 +100,8 @@ async def test_an_answer_is_json_or_text_or_nothing(the_desk: Desk, body: str, p
         ("400 Bad Request", (), "no subject", FailureClass.INVALID_INPUT, None),
         ("401 Unauthorized", (), "", FailureClass.PERMISSION, None),
         ("404 Not Found", (), "", FailureClass.REJECTED, None),
-        ("302 Found", ("Location: http://169.254.169.254/",), "", FailureClass.REJECTED, None),
+        ("302 Found", ("Location: http://169.254.169.254/",), "", FailureClass.UNKNOWN, None),
+        ("307 Temporary Redirect", ("Location: http://169.254.169.254/",), "", FailureClass.REJECTED, None),
         ("429 Too Many Requests", ("Retry-After: 9",), "", FailureClass.RATE_LIMITED, 9.0),
         ("503 Service Unavailable", ("Retry-After: 9",), "", FailureClass.RATE_LIMITED, 9.0),
         ("500 Internal Server Error", (), "oops", FailureClass.UNKNOWN, None),
@@ -123,14 +125,16 @@ async def test_what_is_secret_is_shown_nowhere(the_desk: Desk, caplog: pytest.Lo
     echo = json.dumps({"you sent": f"Bearer {SECRET}", "or": SECRET})
     the_desk.says("200 OK", echo)
     called = api(the_desk)
-    assert (await called.call("GET", "/x")).body == {"you sent": "***", "or": "***"}
+    answer = await called.call("GET", "/x")
+    assert answer.status == 200
+    assert SECRET not in str(answer.body)
     the_desk.says("403 Forbidden", echo)
     with pytest.raises(ApiError) as refused:
         await called.call("GET", "/x")
     the_desk.answer = b""
     with pytest.raises(ApiUnanswered) as unanswered:
         await called.call("GET", "/x")
-    shown = [repr(called), str(refused.value), refused.value.body, str(unanswered.value)]
+    shown = [repr(called), str(answer), str(refused.value), refused.value.body, str(unanswered.value)]
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith(("hpack", "asyncio"))]
     assert SECRET in the_desk.came[0].decode()
     assert not [text for text in [*shown, *ours] if SECRET in text]
@@ -185,3 +189,17 @@ async def test_a_path_leads_to_no_other_host(the_desk: Desk, path: str) -> None:
     with pytest.raises(ValueError, match="begins with /"):
         await api(the_desk).call("GET", path)
     assert the_desk.came == []
+
+
+@pytest.mark.parametrize("value", ["tok_1\n", " tok_1", "t\u00f6k", ""])
+def test_a_secret_that_cannot_be_sent_is_refused_without_showing_it(value: str) -> None:
+    with pytest.raises(ValueError, match="the header X-Key is no plain") as raised:
+        HttpApi("http://127.0.0.1", secrets={"X-Key": value})
+    assert not value.strip() or value.strip() not in str(raised.value)
+
+
+async def test_a_password_that_comes_back_in_the_clear_is_hidden(the_desk: Desk) -> None:
+    the_desk.says("200 OK", '{"password": "swordfish-7", "again": "swordfish\\u002d7"}')
+    basic = base64.b64encode(b"eve:swordfish-7").decode()
+    answer = await HttpApi(the_desk.url, secrets={"Authorization": f"Basic {basic}"}).call("GET", "/x")
+    assert "swordfish" not in str(answer.body)

@@ -83,6 +83,7 @@ update surefoot.actions a set state = 'UNKNOWN', reason = :reason, updated_at = 
  where action_id = :action_id and attempt = :attempt
    and (state in ('IN_FLIGHT', 'UNKNOWN') or (state = 'PREPARED' and exists (
         select 1 from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown')))
+   and not exists (select 1 from surefoot.decisions d where d.action_id = a.action_id and d.attempt = a.attempt)
 returning run_id
 
 -- name: prepare_again_if_not_sent
@@ -106,8 +107,18 @@ update surefoot.actions set state = 'PREPARED', reason = :reason, failure = null
 returning run_id
 
 -- name: cancel_if_prepared
-update surefoot.actions set state = 'CANCELLED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
- where action_id = any(:action_ids) and state = 'PREPARED'
+update surefoot.actions a set state = 'CANCELLED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
+ where action_id = any(:action_ids) and state = 'PREPARED' and not (a.safety = 'idempotent' and exists (
+        select 1 from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown' and not exists (
+            select 1 from surefoot.decisions d where d.action_id = t.action_id and d.attempt = t.attempt and d.outcome = 'absent')))
+returning action_id
+
+-- name: unknown_if_maybe_taken
+-- Its key was to be sent again after an attempt that may have been taken: nobody can say that nothing happened.
+update surefoot.actions a set state = 'UNKNOWN', reason = :reason, updated_at = clock_timestamp()
+ where action_id = any(:action_ids) and state = 'PREPARED' and a.safety = 'idempotent' and exists (
+        select 1 from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown' and not exists (
+            select 1 from surefoot.decisions d where d.action_id = t.action_id and d.attempt = t.attempt and d.outcome = 'absent'))
 returning action_id
 
 -- name: ask_more_if_unknown

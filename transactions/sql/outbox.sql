@@ -124,7 +124,8 @@ select d.entry_id, d.consumer, e.topic, e.key, e.run_id, d.state, coalesce(o.sta
        coalesce(o.why, d.detail) as why, o.what_to_do
   from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
   left join surefoot.outbox_open o using (entry_id, consumer)
- where case when cast(:state as text) is null then o.entry_id is not null else cast(:state as text) in (d.state, o.standing) end
+ where case when cast(:state as text) is null then o.entry_id is not null else cast(:state as text) in (d.state, o.standing)
+            and (d.consumer <> 'effect' or d.state <> 'dead' or o.entry_id is not null) end
    and (cast(:topic as text) is null or e.topic = :topic)
  order by e.created_at, e.key_seq, d.entry_id, d.consumer limit :limit
 

@@ -51,3 +51,23 @@ from (
           select x.verdict, x.evidence, x.at from surefoot.verifications x
            where x.action_id = a.action_id order by x.n desc limit 1) v on true
      where a.state in ('IN_FLIGHT', 'UNKNOWN') or (a.state = 'PREPARED' and a.failure = 'permission')) u;
+
+-- The last column is new: what a person has to do for the run, if anything.
+create or replace view surefoot.run_status with (security_invoker = true) as
+select r.run_id, r.tenant, r.agent, r.agent_version, r.state,
+       (select array_agg(distinct w.kind order by w.kind) from surefoot.waits w
+         where w.run_id = r.run_id and w.segment = r.segment and w.state = 'open') as waiting_for,
+       r.reason, r.turns, r.segment, r.generation, r.stalls,
+       (select count(*) from surefoot.actions a where a.run_id = r.run_id and a.state in ('IN_FLIGHT', 'UNKNOWN')) as unsettled_actions,
+       (select count(*) from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
+         where e.run_id = r.run_id and d.state in ('pending', 'claimed')) as open_deliveries,
+       r.output, r.created_at, r.updated_at, r.ended_at,
+       coalesce(r.ended_at, clock_timestamp()) - r.created_at as age,
+       case when exists (select 1 from surefoot.approvals p where p.run_id = r.run_id and p.state = 'pending' and r.ended_at is null)
+                 then 'decide: see `surefoot approvals list`'
+            when exists (select 1 from surefoot.actions a join surefoot.outbox_deliveries d on d.entry_id = a.action_id and d.consumer = 'effect'
+                          where a.run_id = r.run_id and ((a.state = 'UNKNOWN' and d.state = 'parked')
+                                or (a.state = 'PREPARED' and a.failure = 'permission' and d.state = 'dead')))
+                 then 'say what became of its effect: see `surefoot actions list`'
+            when r.state = 'held' then 'put the cause right, then `surefoot runs release`' end as what_to_do
+from surefoot.runs r;

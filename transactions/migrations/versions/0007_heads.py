@@ -1,4 +1,4 @@
-"""Indexes for what loops look for at every round, apart from the changes before them, whose locks are stronger."""
+"""Fill in of which key an open delivery is, apart from the locks of what comes before and after."""
 
 from importlib.resources import files
 
@@ -12,4 +12,4 @@ down_revision = "0006"
 
 def upgrade() -> None:
     folder = files("transactions").joinpath("migrations", "versions")
-    run_script(op.get_bind(), folder.joinpath("0007_found_at_once.sql").read_text())
+    run_script(op.get_bind(), folder.joinpath("0007_heads.sql").read_text())
