@@ -1,7 +1,7 @@
 """The ledger of actions: intents are fenced, facts are not.
 
     PREPARED -> IN_FLIGHT -> SUCCEEDED | FAILED | UNKNOWN      UNKNOWN -> SUCCEEDED (found) | PREPARED (proved absent)
-    IN_FLIGHT -> PREPARED (provably not sent)   PREPARED -> CANCELLED | FAILED
+    IN_FLIGHT -> PREPARED (nothing came of it)   PREPARED -> CANCELLED | FAILED | UNKNOWN (an attempt before may count)
 
 Lock order: actions before their run. The right to act on an effect is the claim of its delivery (`Ticket`).
 """

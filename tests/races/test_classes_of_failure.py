@@ -1,5 +1,7 @@
 """What each class of failure comes to: the driver of effects on real rows, against another side that is scripted."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,11 +11,38 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
-from steps import Absent, Action, Found, KeyConflict, NotAllowed, NotSent, Refused, Tools, Unsure, durable, verifying
+from steps import (
+    Absent,
+    Action,
+    Found,
+    KeyConflict,
+    NotAllowed,
+    NotSent,
+    Refused,
+    Tools,
+    Unsure,
+    durable,
+    sending,
+    verifying,
+)
 from steps.bench import Bench
+from steps.drive import Drive
 from steps.effects import Effects
 from tests.races.scenes import ADA, AGENT, BOB, LEASE_S, Scene
-from transactions import DEFAULT_TENANT, ActionId, Conflict, Database, InvalidInput, RunState, Wakeups, desk, outbox
+from transactions import (
+    DEFAULT_TENANT,
+    ActionId,
+    Conflict,
+    Database,
+    InvalidInput,
+    RunState,
+    Wakeups,
+    actions,
+    attempts,
+    desk,
+    outbox,
+    runs,
+)
 from transactions.actions import Ticket
 from transactions.desk import Statement
 from transactions.segments import Ending
@@ -338,3 +367,75 @@ async def test_a_receipt_that_comes_after_absent_and_a_second_send_is_shown_as_a
     assert (shown["attempt"], shown["result"], shown["counts"]) == (1, 3, 7)
     assert shown["why"] == "attempt 1 was answered too: it may have happened twice"
     assert (await driven.state())[0] == "SUCCEEDED"
+
+
+async def test_what_may_have_been_taken_is_not_called_cancelled(effects: Any) -> None:
+    """Its key was to be sent again after an attempt without an answer, and then its run was cancelled."""
+    other = Other([status(500), NotSent("busy", retry_after_s=60)])
+    driven = await effects(other, safety="idempotent")
+    await driven.drive()
+    assert await driven.state() == ("PREPARED", "rate_limited", "pending", "waiting")
+    async with driven.scene.database.transaction("run.cancel", DEFAULT_TENANT) as session:
+        await runs.cancel(session, driven.run_id, by="eve", reason="no more")
+    assert (await driven.state())[0] == "UNKNOWN"
+    assert (await driven.state())[2:] == ("parked", "cancelled")
+    on_desk = await driven.look()
+    assert on_desk["why"].endswith("an attempt of it may count: a person has to say what happened")
+    await driven.says("failed", reason="it is not there")
+    assert (await driven.state())[0] == "FAILED"
+
+
+async def test_a_driver_that_comes_late_does_not_take_a_decision_back(effects: Any) -> None:
+    driven = await effects(Other([status(500), NotSent("busy", retry_after_s=60)]), safety="at_most_once")
+    await driven.drive()
+    await asyncio.sleep(0.06)  # the attempt is over
+    await driven.says("absent")
+    async with driven.scene.database.transaction("effect.park", DEFAULT_TENANT) as session:
+        assert not await attempts.leave_to_a_person(session, driven.action_id, attempt=1, reason="late", worker_id=BOB)
+    assert (await driven.state())[:3] == ("PREPARED", None, "pending")
+
+
+async def test_an_attempt_that_is_over_before_it_was_sent_is_not_sent(effects: Any) -> None:
+    """Its worker stood still in between, and others may have found that nothing had come of it."""
+    other = Other([7])
+    driven = await effects(other, safety="verify", attempt_s=5.0)
+    async with driven.scene.database.all_tenants("relay.claim") as session:
+        (delivery,) = await outbox.claim_due(
+            session, consumers=["effect"], agents=[AGENT], worker_id=BOB, lease_s=LEASE_S, limit=1
+        )
+    ticket = Ticket(driven.action_id, delivery.attempt, BOB)
+    async with driven.scene.database.transaction("effect.claim", DEFAULT_TENANT) as session:
+        claimed = await actions.claim(session, ticket, attempt=0)
+    assert claimed is not None
+    drive = await Drive.load(driven.effects._bench, ticket, DEFAULT_TENANT)
+    await sending.send(drive, claimed, began=time.monotonic() - 5.1)
+    assert other.sent == []
+    assert (await driven.state())[:2] == ("PREPARED", "transient")
+    await driven.effects.drive(ticket, DEFAULT_TENANT)
+    assert other.sent == [2]
+
+
+@pytest.mark.parametrize("again_s", [float("inf"), 1e12, -5.0])
+async def test_nobody_is_told_to_wait_for_ever(effects: Any, again_s: float) -> None:
+    driven = await effects(Other([NotSent("busy", retry_after_s=again_s), 7]), safety="at_most_once")
+    await driven.drive()
+    left = "select extract(epoch from due_at - clock_timestamp())::int from surefoot.outbox_deliveries"
+    ((seconds,),) = await driven.scene.rows(left)
+    assert seconds <= 24 * 3600
+
+
+async def test_an_effect_that_cannot_be_driven_says_why(effects: Any) -> None:
+    driven = await effects(Other([7]), safety="verify")
+    await driven.scene.rows("update surefoot.actions set tool = 'renamed'")
+    with pytest.raises(KeyError):
+        await driven.drive()
+    shown = await driven.scene.rows("select state, detail, due_at > clock_timestamp() from surefoot.outbox_deliveries")
+    assert shown == [("pending", "it cannot be driven: KeyError: 'renamed'", True)]
+
+
+async def test_a_reason_that_cannot_be_stored_does_not_lose_the_outcome(effects: Any) -> None:
+    other = Other([KeyConflict("a\x00b\ud800")])
+    driven = await effects(other, safety="idempotent")
+    await driven.drive()
+    assert other.sent == [1]
+    assert (await driven.look())["failure"] == "conflict"
