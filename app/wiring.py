@@ -62,7 +62,7 @@ class EffectConsumer:
     async def take(self, delivery: Delivery) -> Outcome:
         assert delivery.action_id is not None
         ticket = Ticket(delivery.action_id, delivery.attempt, delivery.worker_id)
-        self._effects.start(ticket, delivery.tenant)
+        await self._effects.start_when_there_is_room(ticket, delivery.tenant)
         return Settled()
 
 

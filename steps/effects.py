@@ -18,14 +18,21 @@ from transactions.actions import Ticket
 
 _log = logging.getLogger("surefoot.effects")
 _PUT_OFF_S = 30.0
+AT_ONCE_MAX = 50
 
 
 class Effects:
     """Drives effects under tickets. Tasks it started belong to it; `drain()` waits for them."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, *, at_once_max: int = AT_ONCE_MAX) -> None:
         self._bench = bench
         self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(at_once_max)
+
+    async def start_when_there_is_room(self, ticket: Ticket, tenant: Tenant) -> None:
+        """For the relay, which keeps the claim meanwhile: at most `at_once_max` of its effects are driven at once."""
+        await self._room.acquire()
+        self.start(ticket, tenant).add_done_callback(lambda _: self._room.release())
 
     def start(
         self,

@@ -26,7 +26,7 @@ from transactions.states import ActionState, RunState
 _UNDO = load("undo")
 _RUNS = load("runs")
 
-Standing = Literal["can_be_undone", "under_way", "undone", "undo_failed", "unknown", "no_undo"]
+Standing = Literal["can_be_undone", "under_way", "undone", "undo_failed", "unknown", "no_undo", "shared"]
 _NEXT: Mapping[Standing, str] = MappingProxyType(
     {
         "can_be_undone": "ask for it to be undone: `surefoot runs undo`",
@@ -35,6 +35,7 @@ _NEXT: Mapping[Standing, str] = MappingProxyType(
         "undo_failed": "put the cause right and ask again: `surefoot runs undo`",
         "unknown": "nobody knows yet whether it happened: first settle it on the desk, `surefoot actions list`",
         "no_undo": "its tool names no undo: look there yourself",
+        "shared": "another run shares it and relies on it: cancel that one first, and it can be undone",
     }
 )
 
@@ -89,7 +90,7 @@ def _done(row: Mapping[str, Any], ways: Mapping[str, Way]) -> Done:
         undo_id=row["undo_id"],
         why=row["undo_reason"],
         undos=row["undos"],
-        next=_NEXT[standing],
+        next=_NEXT[standing] + (f" (run {row['relied_on_by']})" if standing == "shared" else ""),
     )
 
 
@@ -98,7 +99,9 @@ def _standing(row: Mapping[str, Any], ways: Mapping[str, Way]) -> Standing:
         return "unknown"
     match row["undo_state"]:
         case None:
-            return "can_be_undone" if row["tool"] in ways else "no_undo"
+            if row["tool"] not in ways:
+                return "no_undo"
+            return "can_be_undone" if row["relied_on_by"] is None else "shared"
         case ActionState.SUCCEEDED:
             return "undone"
         case ActionState.FAILED | ActionState.CANCELLED:

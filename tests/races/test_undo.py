@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.races import invariants
 from tests.races.interleave import Pace, in_lanes
 from tests.races.scenes import AGENT, BOB, LEASE_S, Scene
-from transactions import DEFAULT_TENANT, ActionId, Execution, RunState, actions, attempts, outbox, undo
+from transactions import DEFAULT_TENANT, ActionId, Conflict, Execution, RunState, actions, attempts, outbox, undo
 from transactions.actions import Ticket
 from transactions.outbox import Delivery
 from transactions.segments import Ending
@@ -145,3 +145,30 @@ async def _relayed(scene: Scene, execution: Execution) -> None:
             assert delivery.action_id is not None
             if await _sent(scene, delivery):
                 await scene.receive(delivery.action_id, worker_id=BOB)
+
+
+async def test_what_another_run_relies_on_is_not_undone(scene: Scene) -> None:
+    execution = await _did(scene, 1)
+    other = await scene.running()
+    action_id = f"{execution.run_id}/1/0:publish"
+    await scene.rows(
+        "insert into surefoot.action_calls (call, revision, tenant, run_id, segment, tool, key, action_id, open) "
+        "values (%s, 1, 'default', %s, 0, 'publish', 'k', %s, false)",
+        f"{other.run_id}/1/0:publish",
+        other.run_id,
+        action_id,
+    )
+
+    async def standing() -> str:
+        async with scene.database.transaction("read", DEFAULT_TENANT) as session:
+            ((done),) = await undo.look(session, execution.run_id, WAYS)
+            return done.standing
+
+    assert await standing() == "shared"
+    async with scene.database.transaction("run.undo", DEFAULT_TENANT) as session:
+        with pytest.raises(Conflict, match="nothing that can be undone"):
+            await undo.request(session, execution.run_id, WAYS, by="eve", reason="no")
+    await scene.rows(
+        "update surefoot.runs set state = 'cancelled', reason = 'no', ended_at = now() where run_id = %s", other.run_id
+    )
+    assert await standing() == "can_be_undone"

@@ -2,7 +2,10 @@
 -- What was done, the last first, and what nobody knows the outcome of; each with the last action that undoes it.
 select a.action_id, a.agent, a.tool, a.state, a.request, a.result, a.settled_at,
        u.action_id as undo_id, u.state as undo_state, u.reason as undo_reason,
-       (select count(*) from surefoot.actions x where x.run_id = a.run_id and x.undoes = a.action_id) as undos
+       (select count(*) from surefoot.actions x where x.run_id = a.run_id and x.undoes = a.action_id) as undos,
+       (select c.run_id from surefoot.action_calls c join surefoot.runs r on r.run_id = c.run_id
+         where c.action_id = a.action_id and c.run_id <> a.run_id and r.state not in ('cancelled', 'failed')
+         order by c.at limit 1) as relied_on_by
   from surefoot.actions a
   left join lateral (
       select x.action_id, x.state, x.reason from surefoot.actions x

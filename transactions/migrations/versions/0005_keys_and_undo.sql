@@ -15,6 +15,7 @@ create table surefoot.action_calls (
     primary key (call, revision)
 );
 create index action_calls_key on surefoot.action_calls (tenant, tool, key, revision);
+create index action_calls_action on surefoot.action_calls (action_id);
 create index action_calls_open on surefoot.action_calls (action_id) where open;
 
 alter table surefoot.action_calls enable row level security;
