@@ -21,7 +21,6 @@ from transactions.local import LocalPostgres, join
 
 models.ALLOW_MODEL_REQUESTS = False
 _NUMBERS = itertools.count()
-_LONG_SESSIONS = frozenset({"report", "errands_run", "triage_run"})
 
 
 @pytest.fixture(scope="session")
@@ -91,10 +90,3 @@ def site(database_url: str, world: World, zygote: Zygote, tmp_path: Path) -> Ite
     """A database and a world, and workers on them that end with the test."""
     with Site(database_url, world, tmp_path, zygote) as running:
         yield running
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Which tests one worker does: those of a file, and all that look at the same long crash session."""
-    for item in items:
-        shared = _LONG_SESSIONS.intersection(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group(min(shared, default=str(item.path))))

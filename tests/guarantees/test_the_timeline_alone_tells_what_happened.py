@@ -95,10 +95,10 @@ def short(name: str) -> str:
 
 
 def always_says_ran() -> None:
-    settled = calls._settled
+    settled = calls.settled_value
 
     def says_ran(row: Any, **how: Any) -> Done | None:
         done = settled(row, **how)
         return None if done is None else Done(done.value)
 
-    calls._settled = says_ran
+    calls.settled_value = says_ran
