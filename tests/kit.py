@@ -4,11 +4,14 @@ import asyncio
 import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -36,6 +39,15 @@ def until(what: str, look: Callable[[], T], patience_s: float = PATIENCE_S) -> T
         if time.monotonic() > deadline:
             raise AssertionError(f"never happened: {what}; last answer {answer!r}")
         time.sleep(0.02)
+
+
+@contextmanager
+def open_folder() -> Generator[Path]:
+    """A folder that every user can enter, so that an embedded Postgres stays in it when the tests run as root."""
+    folder = Path(tempfile.mkdtemp(prefix="surefoot-tests-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Zygote:

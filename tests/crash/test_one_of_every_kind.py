@@ -10,6 +10,7 @@ from app.crashtest.place import database_server
 from app.crashtest.report import Report
 from app.crashtest.session import Options, crashtest
 from app.crashtest.subjects import agents_with, bundled
+from tests.kit import open_folder
 
 PAID = "kill:effect.after_send:5"  # it has paid, and nobody can be asked whether it has
 NOT_PAID = "kill:effect.before_send:9"
@@ -42,11 +43,10 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Report:
+def played() -> Report:
     """On a server of their own, because one of them ends it."""
-    folder = tmp_path_factory.mktemp("kinds")
     options = Options(replay=[parse(seed) for seed in CASES.values()])
-    with database_server(None, folder) as server:
+    with open_folder() as folder, database_server(None, folder) as server:
         agents = agents_with("errands", None)
         return asyncio.run(
             crashtest(server, folder, lambda f, p: bundled("errands", f, p), agents=agents, options=options)

@@ -15,7 +15,7 @@ import pytest
 
 from app import wiring, worker
 from app.loading import load_agents
-from tests.kit import World, Zygote, until
+from tests.kit import World, Zygote, open_folder, until
 from tests.outside import Outside
 from tests.stage import Stage
 from transactions.local import LocalPostgres, join
@@ -57,11 +57,12 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("shaky"))
-    wiring.migrate_database(server.joined.url, load_agents("tests.agents.scripted:AGENTS"))
-    yield server
-    server.joined.leave(force=True)
+def server() -> Iterator[Server]:
+    with open_folder() as home:
+        server = Server(home)
+        wiring.migrate_database(server.joined.url, load_agents("tests.agents.scripted:AGENTS"))
+        yield server
+        server.joined.leave(force=True)
 
 
 @pytest.fixture
