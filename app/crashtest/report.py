@@ -71,9 +71,15 @@ class Report:
 
     @property
     def missed(self) -> list[str]:
-        """Kinds and points that had to be struck and were not."""
-        struck = {(strike.fault.kind, strike.point) for strike in self.strikes}
+        """Kinds and points that had to be struck and were not, not even when the run was over."""
+        struck = {(strike.fault.kind, strike.point) for outcome in self.outcomes for strike in outcome.strikes}
         return sorted(f"{kind} {point}" for kind, point in self.required - struck)
+
+    @property
+    def over(self) -> list[str]:
+        """Kinds and points that had to be struck, and that a run passes only as its very last: it was over by then."""
+        unfinished = {(strike.fault.kind, strike.point) for strike in self.strikes}
+        return sorted({f"{kind} {point}" for kind, point in self.required - unfinished}.difference(self.missed))
 
     def verdicts(self) -> Counter[str]:
         """How many of the cases that count came to what."""
@@ -119,6 +125,7 @@ class Report:
             "verdicts": dict(self.verdicts()),
             "failed": len(self.failed),
             "points_missed": self.missed,
+            "points_struck_after_the_end": self.over,
             "findings": dict(self.findings()),
             "strikes": len(self.strikes),
             "processes_died": sum(outcome.deaths for outcome in self.outcomes),
@@ -168,6 +175,8 @@ class Report:
         yield f"{'fault and point':<52} {'strikes':>8}" + "".join(f"{word:>{len(word) + 2}}" for word in WORDS)
         for name, strikes, came_to in self.by_point():
             yield f"{name:<52} {strikes:>8}" + "".join(f"{came_to.get(word, 0):>{len(word) + 2}}" for word in WORDS)
+        if self.over:
+            yield f"struck only when the run was over: {', '.join(self.over)}"
         if self.missed:
             yield f"NEVER STRUCK: {', '.join(self.missed)}"
         for control in self.controls:

@@ -228,3 +228,15 @@ def test_a_comparison_has_no_page(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["crashtest", "--against", "plain", "--html", str(tmp_path / "page.html")])
     assert done.exit_code == 2
     assert "--json" in done.output
+
+
+def test_a_point_that_a_run_passes_only_as_its_very_last_is_told_and_one_that_nobody_struck_is_missed() -> None:
+    late = outcome("case_late", (Fault("kill", "relay.settle.after_commit", 1),))
+    late.strikes = [replace(strike, unfinished=False) for strike in late.strikes]
+    required = frozenset({("kill", "relay.settle.after_commit"), ("kill", "step.before")})
+    struck = outcome("case_early", (Fault("kill", "step.before", 1),))
+    whole = replace(GOOD, wanted=1, outcomes=[struck, late], required=required)
+    assert (whole.ok, whole.missed, whole.over) == (True, [], ["kill relay.settle.after_commit"])
+    assert "struck only when the run was over: kill relay.settle.after_commit" in str(whole)
+    part = replace(whole, outcomes=[struck])
+    assert (part.ok, part.missed, part.over) == (False, ["kill relay.settle.after_commit"], [])
