@@ -13,6 +13,7 @@ import aiosmtplib
 from outbox.outcomes import Undelivered
 from transactions import InvalidInput, failures
 from transactions.failures import FailureClass
+from transactions.redaction import Redactor
 
 _PORTS: Mapping[str, int] = MappingProxyType({"smtp": 25, "smtps": 465, "smtp+starttls": 587})
 _WRITE = "write smtp://host:port, smtps://user:password@host:port or smtp+starttls://user:password@host:port."
@@ -85,10 +86,8 @@ class SmtpServer:
         """What a server said, without the password, however it was sent."""
         if not self.password:
             return text
-        both = f"\0{self.user}\0{self.password}"
-        for secret in (self.password, *(base64.b64encode(plain.encode()).decode() for plain in (self.password, both))):
-            text = text.replace(secret, "[password]")
-        return text
+        sent = (self.password, f"\0{self.user}\0{self.password}")
+        return Redactor([self.password, *(base64.b64encode(plain.encode()).decode() for plain in sent)])(text)
 
 
 def said(code: int, text: str, server: SmtpServer) -> str:

@@ -157,18 +157,8 @@ class Call:
     async def _park(self, session: Session) -> None:
         """The outbox entry of an effect, in the commit that prepares it; its delivery waits for this call's turn."""
         if self.spec.kind == "effect":
-            await outbox.put(
-                session,
-                entry_id=outbox.EntryId(self.request.action_id),
-                tenant=self.seat.execution.tenant,
-                run_id=self.seat.execution.run_id,
-                action_id=self.request.action_id,
-                topic=outbox.EFFECT,
-                payload=None,
-                consumers=(outbox.EFFECT,),
-                parked=True,
-                attempts_max=outbox.EFFECT_DELIVERIES_MAX,
-            )
+            run = self.seat.execution
+            await outbox.put_effect(session, self.request.action_id, tenant=run.tenant, run_id=run.run_id, parked=True)
 
     async def _number(self, session: Session, kind: str, **more: JsonValue) -> None:
         data: dict[str, JsonValue] = {"action": self.request.action_id, "tool": self.spec.name, **more}

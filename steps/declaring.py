@@ -7,8 +7,8 @@ from typing import Any, cast, get_type_hints
 from pydantic import TypeAdapter
 from pydantic_ai import RunContext
 
-from steps.kinds import EffectLimits, Limits
-from transactions.actions import Safety
+from steps.kinds import Limits
+from transactions.actions import EffectLimits, Safety
 
 
 class ToolError(Exception):

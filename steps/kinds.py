@@ -15,35 +15,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Kind = Literal["read", "transaction", "effect"]
-ATTEMPT_S = 30.0
-ATTEMPTS_MAX = 10
-ELAPSED_S_MAX = 24 * 3600.0
-VERIFICATIONS_MAX = 20
-_SECONDS_MAX = 366 * 24 * 3600.0
-_TIMES_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class EffectLimits:
-    """What bounds an effect.
-
-    attempt_s: seconds after which an attempt is over. attempts_max: sends, but for those that met a rate limit.
-    elapsed_s_max: seconds from the first attempt after which what is only passing is not tried again.
-    verifications_max: verdicts on one attempt; after that a person is asked.
-    """
-
-    attempt_s: float = ATTEMPT_S
-    attempts_max: int = ATTEMPTS_MAX
-    elapsed_s_max: float = ELAPSED_S_MAX
-    verifications_max: int = VERIFICATIONS_MAX
-
-    def __post_init__(self) -> None:
-        seconds, times = (self.attempt_s, self.elapsed_s_max), (self.attempts_max, self.verifications_max)
-        if not all(0 < each <= _SECONDS_MAX for each in seconds) or not all(1 <= each <= _TIMES_MAX for each in times):
-            raise ValueError(
-                "attempt_s and elapsed_s_max must be above 0 and at most a year, attempts_max and verifications_max "
-                f"from 1 to {_TIMES_MAX}."
-            )
 
 
 class Limits(TypedDict, total=False):

@@ -2,15 +2,15 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from steps.declaring import ToolError, result_parameter
-from steps.kinds import Approval, EffectLimits, Kind
+from steps.kinds import Approval, Kind
 from transactions import InvalidInput, canonical_json
-from transactions.actions import Safety
+from transactions.actions import EffectLimits, Safety
 from transactions.failures import Classify
 from transactions.undo import Way
 
@@ -52,7 +52,7 @@ class Spec:
     @property
     def way(self) -> Way:
         """Of an undo: how it undoes."""
-        return Way(self.name, result_parameter(self.body), self.safety, **asdict(self.limits))
+        return Way(self.name, result_parameter(self.body), self.safety, self.limits)
 
     def dump(self, value: object) -> JsonValue:
         """The result as JSON. Raises pydantic's error when the value is not of the declared type."""

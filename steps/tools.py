@@ -20,10 +20,10 @@ from steps.declaring import (
     schema_only,
     undo_parser,
 )
-from steps.kinds import Absent, Action, Approval, EffectLimits, Found, Kind, Limits, Unsure
+from steps.kinds import Absent, Action, Approval, Found, Kind, Limits, Unsure
 from steps.spec import Spec
 from transactions import Tx
-from transactions.actions import Safety
+from transactions.actions import EffectLimits, Safety
 from transactions.failures import Classify
 
 D = TypeVar("D")
@@ -81,7 +81,6 @@ class Tools(FunctionToolset[D], Generic[D]):
         self,
         *,
         verify: Verifier[D, P, R],
-        idempotent: bool = False,
         approval: Approval[D, P] | None = None,
         key: Key[P] | None = None,
         undo: Undo[D, R] | None = None,
@@ -140,7 +139,6 @@ class Tools(FunctionToolset[D], Generic[D]):
         self,
         *,
         verify: Verifier[D, P, R],
-        idempotent: bool = False,
         **limits: Unpack[Limits],
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
     @overload

@@ -79,10 +79,7 @@ class DurableToolset(WrapperToolset[D]):
             safety=spec.safety,
             arguments=cast(JsonValue, call.args_as_dict()),
             gated=spec.approval is not None,
-            attempts_max=spec.limits.attempts_max,
-            attempt_s=spec.limits.attempt_s,
-            elapsed_s_max=spec.limits.elapsed_s_max,
-            verifications_max=spec.limits.verifications_max,
+            limits=spec.limits,
         )
 
     def _body(

@@ -7,7 +7,7 @@ Lock order: actions before their run. The right to act on an effect is the claim
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -28,6 +28,31 @@ _RUNS = load("runs")
 
 Kind = Literal["transaction", "effect"]
 Safety = Literal["transaction", "idempotent", "verify", "at_most_once"]
+_SECONDS_MAX = 366 * 24 * 3600.0
+_TIMES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class EffectLimits:
+    """What bounds an effect.
+
+    attempt_s: seconds after which an attempt is over. attempts_max: sends, but for those that met a rate limit.
+    elapsed_s_max: seconds from the first attempt after which what is only passing is not tried again.
+    verifications_max: verdicts on one attempt; after that a person is asked.
+    """
+
+    attempt_s: float = 30.0
+    attempts_max: int = 10
+    elapsed_s_max: float = 24 * 3600.0
+    verifications_max: int = 20
+
+    def __post_init__(self) -> None:
+        seconds, times = (self.attempt_s, self.elapsed_s_max), (self.attempts_max, self.verifications_max)
+        if not all(0 < each <= _SECONDS_MAX for each in seconds) or not all(1 <= each <= _TIMES_MAX for each in times):
+            raise ValueError(
+                "attempt_s and elapsed_s_max must be above 0 and at most a year, attempts_max and verifications_max "
+                f"from 1 to {_TIMES_MAX}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +69,7 @@ class Request:
     safety: Safety
     arguments: JsonValue
     gated: bool
-    attempts_max: int
-    attempt_s: float
-    elapsed_s_max: float = 24 * 3600.0
-    verifications_max: int = 20
+    limits: EffectLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +110,7 @@ async def insert_and_lock(session: AsyncSession, execution: Execution, request: 
         request=canonical_json(request.arguments),
         request_hash=request_hash(request.arguments),
         gated=request.gated,
-        attempts_max=request.attempts_max,
-        attempt_s=request.attempt_s,
-        elapsed_s_max=request.elapsed_s_max,
-        verifications_max=request.verifications_max,
+        **asdict(request.limits),
     )
     row = await fetch_one(session, _ACTIONS["lock"], action_id=request.action_id)
     assert row is not None

@@ -134,12 +134,16 @@ async def settle(session: AsyncSession, action_id: ActionId, says: Statement) ->
                 attempt=row["attempt"],
                 source="person",
                 result=says.result,
-                worker_id=WorkerId(f"person:{says.by}"),
+                worker_id=_person(says),
             )
         case "absent":
             await _send_again(session, row, says)
         case "failed":
-            await _fail(session, row, says)
+            why = f"{says.by} says that it failed: {says.reason}"
+            moved = await attempts.refuse(
+                session, action_id, attempt=row["attempt"], reason=why, worker_id=_person(says)
+            )
+            assert moved, "the view said so under the action's lock"
     return RunId(row["run_id"])
 
 
@@ -191,17 +195,8 @@ async def _send_again(session: AsyncSession, row: Row, says: Statement) -> None:
     await actions.cancel_if_run_is_over(session, run_id, action_id)
 
 
-async def _fail(session: AsyncSession, row: Row, says: Statement) -> None:
-    why = f"{says.by} says that it failed: {says.reason}"
-    action_id, run_id = ActionId(row["action_id"]), RunId(row["run_id"])
-    moved = await fetch_one(
-        session, _ACTIONS["fail_if_attempt"], action_id=action_id, attempt=row["attempt"], reason=why, failure=None
-    )
-    assert moved is not None, "the view said so under the action's lock"
-    await outbox.close_effect(session, [action_id], state="dead", detail=why)
-    data: dict[str, JsonValue] = {"action": action_id, "reason": why, "by": says.by}
-    await number(session, run_id, Event("action.failed", data))
-    await actions.wake(session, run_id, action_id)
+def _person(says: Statement) -> WorkerId:
+    return WorkerId(f"person:{says.by}")
 
 
 def _check(says: Statement) -> None:

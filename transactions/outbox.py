@@ -21,8 +21,7 @@ EFFECT = "effect"
 # Told by the database itself when a run gets into the state; see migration 0004.
 RUN_TOPICS = ("run.finished", "run.failed", "run.cancelled", "run.held", "run.waiting")
 DELIVERY_ATTEMPTS_MAX = 20
-# An effect's own attempts and verifications are what is bounded; its delivery only carries the question back.
-EFFECT_DELIVERIES_MAX = 1_000_000
+_EFFECT_DELIVERIES_MAX = 1_000_000
 PAYLOAD_BYTES_MAX = 256 * 1024
 NAME_CHARS_MAX = 500
 RECEIPT_BYTES_MAX = 64 * 1024
@@ -180,6 +179,34 @@ def _delivery(row: Mapping[str, Any], worker_id: WorkerId) -> Delivery:
         payload=row["payload"],
         created_at=row["created_at"],
         taken=row["taken"],
+    )
+
+
+async def put_effect(
+    session: AsyncSession,
+    action_id: ActionId,
+    *,
+    tenant: Tenant,
+    run_id: RunId,
+    key: str | None = None,
+    parked: bool = False,
+) -> None:
+    """The entry of an effect, in the commit that prepares it; nothing when it is there. parked: until its call's turn.
+
+    Its own attempts and verifications are what is bounded; its delivery only carries the question back.
+    """
+    await put(
+        session,
+        entry_id=EntryId(action_id),
+        tenant=tenant,
+        run_id=run_id,
+        action_id=action_id,
+        topic=EFFECT,
+        payload=None,
+        consumers=(EFFECT,),
+        key=key,
+        parked=parked,
+        attempts_max=_EFFECT_DELIVERIES_MAX,
     )
 
 

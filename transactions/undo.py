@@ -5,7 +5,7 @@ others back; it can be asked for again.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -13,13 +13,13 @@ from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import outbox
-from transactions.actions import Safety
+from transactions.actions import EffectLimits, Safety
 from transactions.approvals import check_words
 from transactions.canonical import canonical_json, request_hash
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, NotFound
 from transactions.events import Event, number
-from transactions.ids import ActionId, EntryId, RunId, Tenant
+from transactions.ids import ActionId, RunId, Tenant
 from transactions.statements import load
 from transactions.states import ActionState, RunState
 
@@ -47,10 +47,7 @@ class Way:
     tool: str
     parameter: str
     safety: Safety
-    attempt_s: float
-    attempts_max: int
-    elapsed_s_max: float
-    verifications_max: int
+    limits: EffectLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +146,9 @@ async def _prepare(session: AsyncSession, tenant: Tenant, run_id: RunId, done: D
         safety=way.safety,
         request=canonical_json(arguments),
         request_hash=request_hash(arguments),
-        attempt_s=way.attempt_s,
-        attempts_max=way.attempts_max,
-        elapsed_s_max=way.elapsed_s_max,
-        verifications_max=way.verifications_max,
+        **asdict(way.limits),
     )
-    await outbox.put(
-        session,
-        entry_id=EntryId(undo_id),
-        tenant=tenant,
-        run_id=run_id,
-        action_id=undo_id,
-        topic=outbox.EFFECT,
-        payload=None,
-        consumers=(outbox.EFFECT,),
-        key=f"undo:{run_id}",
-        attempts_max=outbox.EFFECT_DELIVERIES_MAX,
-    )
+    await outbox.put_effect(session, undo_id, tenant=tenant, run_id=run_id, key=f"undo:{run_id}")
     return undo_id
 
 

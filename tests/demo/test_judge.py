@@ -26,8 +26,8 @@ from app.demo.judge import (
 from app.demo.worlds.mailbox import Mail, Submission
 from app.demo.worlds.publishing import PublicationRow, Request, publications, requests
 from steps import Absent
-from steps.kinds import EffectLimits
 from tests.kit import Site
+from transactions.actions import EffectLimits
 
 BODY = "In 2013-08 there were 1,005 flights, 3 cancelled, 20 departed and 30 arrived late."
 SHA256 = hashlib.sha256(BODY.encode()).hexdigest()

@@ -17,7 +17,6 @@ from transactions import (
     ActionId,
     ApprovalId,
     ApprovalState,
-    EntryId,
     Execution,
     Limits,
     RunId,
@@ -34,7 +33,7 @@ from transactions import (
     waits,
     workers,
 )
-from transactions.actions import Request, Ticket
+from transactions.actions import EffectLimits, Request, Ticket
 from transactions.segments import Begun, Ending
 from transactions.waits import Wait
 
@@ -151,13 +150,14 @@ class Scene:
             )
         return self.wait(execution, position, kind)
 
-    async def unknown(self, *, doubted: bool = True, **changes: Any) -> tuple[Execution, ActionId, Ticket]:
+    async def unknown(self, *, doubted: bool = True, **limits: Any) -> tuple[Execution, ActionId, Ticket]:
         """A run that waits for an effect that was sent and not answered; the ticket is of a relay that still holds it.
 
-        changes: of the request, which otherwise is over at once.
+        limits: of the request, which otherwise is over at once.
         """
         execution = await self.running()
-        request = replace(self.request(execution, 0, gated=False, attempt_s=0.0001), **changes)
+        request = self.request(execution, 0, gated=False, attempt_s=0.0001)
+        request = replace(request, limits=replace(request.limits, **limits))
         async with self.database.transaction("calls", execution.tenant) as session:
             await self.prepare(session, execution, request)
             taken = await outbox.take_effect(session, request.action_id, worker_id=ADA, lease_s=LEASE_S)
@@ -187,24 +187,14 @@ class Scene:
             safety="verify",
             arguments={"position": position},
             gated=gated,
-            attempts_max=5,
-            attempt_s=attempt_s,
+            limits=EffectLimits(attempt_s=attempt_s, attempts_max=5),
         )
 
     @staticmethod
     async def prepare(session: Any, execution: Execution, request: Request) -> None:
         await actions.prepare(session, execution, request)
-        await outbox.put(
-            session,
-            entry_id=EntryId(request.action_id),
-            tenant=execution.tenant,
-            run_id=execution.run_id,
-            action_id=request.action_id,
-            topic=outbox.EFFECT,
-            payload=None,
-            consumers=(outbox.EFFECT,),
-            parked=True,
-        )
+        run_id, tenant = execution.run_id, execution.tenant
+        await outbox.put_effect(session, request.action_id, tenant=tenant, run_id=run_id, parked=True)
         if request.gated:
             state = await approvals.request(
                 session,

@@ -43,7 +43,7 @@ from transactions import (
     outbox,
     runs,
 )
-from transactions.actions import Ticket
+from transactions.actions import EffectLimits, Ticket
 from transactions.desk import Statement
 from transactions.segments import Ending
 from transactions.waits import Wait
@@ -107,6 +107,11 @@ class Driven:
         async with self.scene.database.transaction("action.settle", DEFAULT_TENANT) as session:
             await desk.settle(session, self.action_id, Statement(outcome, "eve", **said))
 
+    async def until_it_can_be_said(self, outcome: str) -> None:
+        """Until the attempt is over."""
+        while outcome not in (await self.look())["can"]:
+            await asyncio.sleep(0)
+
     async def state(self) -> tuple[Any, ...]:
         """State and class of failure of the action, state of its delivery, state of its run."""
         (row,) = await self.scene.rows(
@@ -126,7 +131,7 @@ async def effects(scene: Scene, database_url: str) -> AsyncIterator[Any]:
     """Makes the effect of a case, and what drives it."""
     database = Database(database_url)
 
-    async def make(other: Other, *, safety: str, **changes: Any) -> Driven:
+    async def make(other: Other, *, safety: Any, **limits: Any) -> Driven:
         tools = Tools[Other](id="case")
 
         async def asked(action: Action[Other], position: int) -> Found[int | list[int]] | Absent | Unsure:
@@ -155,8 +160,11 @@ async def effects(scene: Scene, database_url: str) -> AsyncIterator[Any]:
         wakeups = Wakeups(database_url)
         bench = Bench(database, {AGENT: agent}, BOB, wakeups, lambda: None, fenced)
         execution = await scene.running()
-        limits = {"attempt_s": 0.05, "safety": safety, **changes}
-        request = replace(scene.request(execution, 0, gated=False), **limits)
+        request = replace(
+            scene.request(execution, 0, gated=False),
+            safety=safety,
+            limits=EffectLimits(**{"attempt_s": 0.05, "attempts_max": 5, **limits}),
+        )
         async with scene.database.transaction("calls", execution.tenant) as session:
             await scene.prepare(session, execution, request)
             await outbox.due_now(session, request.action_id, detail="its turn")
@@ -388,7 +396,7 @@ async def test_what_may_have_been_taken_is_not_called_cancelled(effects: Any) ->
 async def test_a_driver_that_comes_late_does_not_take_a_decision_back(effects: Any) -> None:
     driven = await effects(Other([status(500), NotSent("busy", retry_after_s=60)]), safety="at_most_once")
     await driven.drive()
-    await asyncio.sleep(0.06)  # the attempt is over
+    await driven.until_it_can_be_said("absent")
     await driven.says("absent")
     async with driven.scene.database.transaction("effect.park", DEFAULT_TENANT) as session:
         assert not await attempts.leave_to_a_person(session, driven.action_id, attempt=1, reason="late", worker_id=BOB)

@@ -10,14 +10,14 @@ from tests.races import invariants
 from tests.races.interleave import Pace, in_lanes
 from tests.races.scenes import AGENT, BOB, LEASE_S, Scene
 from transactions import DEFAULT_TENANT, ActionId, Conflict, Execution, RunState, actions, attempts, outbox, undo
-from transactions.actions import Ticket
+from transactions.actions import EffectLimits, Ticket
 from transactions.outbox import Delivery
 from transactions.segments import Ending
 from transactions.statements import load
 
 INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 50
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
-WAYS = {"publish": undo.Way("withdraw", "number", "verify", 0.0001, 5, 86400.0, 20)}
+WAYS = {"publish": undo.Way("withdraw", "number", "verify", EffectLimits(attempt_s=0.0001, attempts_max=5))}
 
 
 async def test_asked_for_at_the_same_moment_it_is_asked_once(scene: Scene, pace: Pace) -> None:

@@ -1,6 +1,5 @@
 """What a business key and an undo have to look like, and what is said when they do not."""
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -81,7 +80,7 @@ def test_an_undo_takes_what_its_effect_answers(answers: Any) -> None:
     undo = declared(None, "declared", answers).undo
     assert undo is not None
     assert undo.parse({"published": {"number": 7}}) == {"published": Published(number=7)}
-    assert undo.way == Way("withdraw", "published", "idempotent", **asdict(undo.limits))
+    assert undo.way == Way("withdraw", "published", "idempotent", undo.limits)
 
 
 def test_an_undo_of_something_else_is_refused() -> None:
