@@ -12,7 +12,7 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_core import PydanticSerializationError
 
 from steps import gate
-from steps.drive import lease_s
+from steps.drive import Claimed, lease_s
 from steps.journal import Done
 from steps.outcomes import call_body
 from steps.seat import Seat, settled_value
@@ -234,7 +234,6 @@ class Call:
     # An effect: prepared and claimed in one commit, driven in the background, waited for a while.
 
     async def effect(self) -> Done:
-        began = time.monotonic()
         try:
             prepared = await self._commit("tool.effect", self._prepare_and_claim)
         except gate.Objection as error:
@@ -246,7 +245,7 @@ class Call:
         if prepared.ticket is not None:
             # From here the claim of the delivery is the right to act: the segment may end before the effect does.
             ticket = replace(prepared.ticket, execution=None)
-            task = self.seat.effects.start(ticket, self.seat.execution.tenant, prepared.claimed, began)
+            task = self.seat.effects.start(ticket, self.seat.execution.tenant, prepared.claimed)
             await asyncio.wait({task}, timeout=self.seat.inline_wait_s)
             if task.done() and isinstance(error := task.exception(), Fenced):
                 raise error
@@ -267,6 +266,7 @@ class Call:
         return await held.call._claim(session, held) if held.owned else _Prepared(held)
 
     async def _claim(self, session: Session, held: "_Held") -> "Done | _Prepared":
+        began = time.monotonic()
         await self._park(session)
         if (done := await self._gate(session)) is not None:
             return done
@@ -281,7 +281,7 @@ class Call:
         if held.row["state"] != ActionState.PREPARED or held.row["attempt"] >= held.row["attempts_max"]:
             return _Prepared(held, ticket)
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        return _Prepared(held, ticket, await gate.claim(tx, ticket, self.spec, held.row))
+        return _Prepared(held, ticket, Claimed(await gate.claim(tx, ticket, self.spec, held.row), began))
 
     async def _withdraw(self, why: str) -> "_Held":
         """Cancel the action: its approval does not hold any more. Nothing when somebody has sent it meanwhile."""
@@ -328,4 +328,4 @@ class _Prepared:
 
     held: _Held
     ticket: Ticket | None = None
-    claimed: Mapping[str, Any] | None = None
+    claimed: Claimed | None = None

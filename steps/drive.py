@@ -27,6 +27,14 @@ T = TypeVar("T")
 _LEASE_SLACK_S = 15.0
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The action's row as its claim left it, and the monotonic time before that, from which its attempt counts."""
+
+    row: Mapping[str, Any]
+    began: float
+
+
 class Where(TypedDict):
     """Which attempt a fact is about, and who tells it."""
 

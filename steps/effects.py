@@ -5,13 +5,10 @@ The segment that asked and the relay of any worker call the same `drive`; who ho
 
 import asyncio
 import logging
-import time
-from collections.abc import Mapping
-from typing import Any
 
 from steps import sending, verifying
 from steps.bench import Bench
-from steps.drive import Drive
+from steps.drive import Claimed, Drive
 from steps.sharing import wake_sharers
 from transactions import ActionState, Fenced, Tenant, failures, outbox, until_committed
 from transactions.actions import Ticket
@@ -34,15 +31,9 @@ class Effects:
         await self._room.acquire()
         self.start(ticket, tenant).add_done_callback(lambda _: self._room.release())
 
-    def start(
-        self,
-        ticket: Ticket,
-        tenant: Tenant,
-        claimed: Mapping[str, Any] | None = None,
-        claimed_at: float | None = None,
-    ) -> asyncio.Task[None]:
+    def start(self, ticket: Ticket, tenant: Tenant, claimed: Claimed | None = None) -> asyncio.Task[None]:
         """Drive in the background, so that who waits for it may stop waiting and the effect goes on."""
-        task = asyncio.create_task(self.drive(ticket, tenant, claimed, claimed_at), name=f"effect {ticket.action_id}")
+        task = asyncio.create_task(self.drive(ticket, tenant, claimed), name=f"effect {ticket.action_id}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -64,26 +55,20 @@ class Effects:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    async def drive(
-        self,
-        ticket: Ticket,
-        tenant: Tenant,
-        claimed: Mapping[str, Any] | None = None,
-        claimed_at: float | None = None,
-    ) -> None:
+    async def drive(self, ticket: Ticket, tenant: Tenant, claimed: Claimed | None = None) -> None:
         """While the ticket is ours: until the action is settled, a person is needed, or the schedule has it again.
 
-        claimed: the action's row when the caller has just claimed it in its own commit; claimed_at: the monotonic time
-        at which it began to.
+        claimed: when the caller has just claimed it in its own commit.
         """
-        began = time.monotonic()
         try:
-            drive = await Drive.load(self._bench, ticket, tenant)
+            await self._drive(await Drive.load(self._bench, ticket, tenant), claimed)
         except Exception as error:
             await self._put_off(ticket, tenant, f"it cannot be driven: {failures.words(error)}")
             raise
+
+    async def _drive(self, drive: Drive, claimed: Claimed | None) -> None:
         if claimed is not None:
-            await sending.send(drive, claimed, began=claimed_at or began)
+            await sending.send(drive, claimed)
         while await drive.renew():
             row = await drive.row()
             state = ActionState(row["state"])
@@ -100,7 +85,7 @@ class Effects:
             self._bench.wakeups.poke("outbox")  # the next one of its run may go
 
     async def _put_off(self, ticket: Ticket, tenant: Tenant, why: str) -> None:
-        """Back to the schedule, which says why: its deps or its tool are not what they were."""
+        """Back to the schedule, which says why: its deps, its tool or its approval's binding raise."""
 
         async def once() -> None:
             async with self._bench.database.transaction("effect.put_off", tenant) as session:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from steps import gate
-from steps.drive import Drive
+from steps.drive import Claimed, Drive
 from steps.kinds import NotSent
 from steps.outcomes import Answered, attempt, call_body
 from transactions import (
@@ -53,7 +53,7 @@ async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
         else:
             await _withdraw(drive, str(error))
     else:
-        await send(drive, claimed, began=began)
+        await send(drive, Claimed(claimed, began))
 
 
 async def _withdraw(drive: Drive, why: str) -> None:
@@ -101,13 +101,14 @@ async def _leave_to_a_person(drive: Drive, row: Mapping[str, Any], why: str) -> 
     )
 
 
-async def send(drive: Drive, claimed: Mapping[str, Any], *, began: float) -> None:
+async def send(drive: Drive, claimed: Claimed) -> None:
     """Make the attempt that was claimed, and record what came of it.
 
-    began: monotonic time before the claim. An attempt that is over is not sent: others may believe that it is absent.
+    One that is over is not sent: others may believe that it is absent.
     """
-    action = await drive.action(claimed)
-    over_at = began + claimed["attempt_s"]
+    row = claimed.row
+    action = await drive.action(row)
+    over_at = claimed.began + row["attempt_s"]
 
     async def call() -> JsonValue:
         drive.bench.still_mine()
@@ -131,20 +132,20 @@ async def send(drive: Drive, claimed: Mapping[str, Any], *, began: float) -> Non
                 drive.ticket.action_id,
                 source="answer",
                 result=outcome.result,
-                **drive.where(claimed),
+                **drive.where(row),
             ),
         )
         return
-    await asyncio.sleep(await _record(drive, claimed, outcome))
+    await asyncio.sleep(await _record(drive, row, outcome))
 
 
-async def _record(drive: Drive, claimed: Mapping[str, Any], failure: Failure) -> float:
+async def _record(drive: Drive, row: Mapping[str, Any], failure: Failure) -> float:
     """What each class of failure comes to. Seconds to wait before anything else is done."""
-    where = drive.where(claimed)
+    where = drive.where(row)
     action_id, reason, kind = drive.ticket.action_id, failure.reason, failure.kind
     match kind:
         case FailureClass.TRANSIENT | FailureClass.RATE_LIMITED:
-            pause_s = max(_backoff_s(claimed["attempt"]), failure.retry_after_s or 0.0)
+            pause_s = max(_backoff_s(row["attempt"]), failure.retry_after_s or 0.0)
 
             async def again(session: Session) -> None:
                 await attempts.not_sent(session, action_id, reason=reason, failure=kind, **where)

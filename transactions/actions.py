@@ -192,7 +192,8 @@ async def cancel_if_run_is_over(session: AsyncSession, run_id: RunId, action_id:
 
     What undoes an effect goes on: the run was over when a person asked for it.
     """
-    if (await get(session, action_id))["undoes"] is not None:
+    row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
+    if row is None or row["undoes"] is not None:
         return
     run = await fetch_one(session, _RUNS["identity"], run_id=run_id)
     assert run is not None

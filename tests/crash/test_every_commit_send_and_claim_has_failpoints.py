@@ -44,7 +44,7 @@ NOT_IN_A_RUN = {
     "share.wake": "only when runs share an action: tests/races/test_keys.py",
     "watchdog.expire": "only when nobody decides for days: tests/races/test_watchdog.py",
     "effect.withdraw": "only when an approval does not hold any more and the run has gone on to wait",
-    "effect.put_off": "only when the deps of an effect cannot be made: tests/races/test_classes_of_failure.py",
+    "effect.put_off": "only when an effect cannot be driven: tests/races/test_unknown_outcomes.py",
     "effect.stopped": "only when the other side does not let us: tests/races/test_classes_of_failure.py",
     "effect.close": "only when a settled effect is delivered once more: a race",
 }

@@ -1,9 +1,11 @@
 """One scene for each test, and how fast the interleavings went."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
+from tests.races.driven import effects_on
 from tests.races.interleave import Pace
 from tests.races.scenes import Scene, open_scene
 
@@ -15,6 +17,13 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
     """An empty database with three workers."""
     async with open_scene(database_url) as opened:
         yield opened
+
+
+@pytest.fixture
+async def effects(scene: Scene, database_url: str) -> AsyncIterator[Any]:
+    """Makes the effect of a case, and what drives it."""
+    async with effects_on(scene, database_url) as make:
+        yield make
 
 
 @pytest.fixture
