@@ -314,7 +314,8 @@ class Site:
 
         async def decide() -> None:
             surefoot = Surefoot(self.database_url, [])
-            await surefoot.decide(row["approval_id"], decision, by="ada", role="manager")
+            await surefoot.set_principal("ada", roles=["approver", "manager"])
+            await (await surefoot.acting_as("ada")).decide(row["approval_id"], decision)
             await surefoot.close()
 
         asyncio.run(decide())

@@ -13,12 +13,14 @@ from transactions.errors import (
     RequestChanged,
     SurefootError,
     TransactionTooLong,
+    Unauthenticated,
     UnknownAgent,
 )
 from transactions.events import Event, Execution, number_fenced
 from transactions.failpoints import failpoint
 from transactions.failures import Classify, Failure, FailureClass
 from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
+from transactions.principals import Principal, Role
 from transactions.states import ActionState, ApprovalState, DeliveryState, RunState
 from transactions.steps import StepRow
 from transactions.steps import record as record_steps
@@ -47,7 +49,9 @@ __all__ = [
     "InvalidInput",
     "Limits",
     "NotFound",
+    "Principal",
     "RequestChanged",
+    "Role",
     "Run",
     "RunId",
     "RunState",
@@ -57,6 +61,7 @@ __all__ = [
     "Tenant",
     "TransactionTooLong",
     "Tx",
+    "Unauthenticated",
     "UnknownAgent",
     "Wakeups",
     "WorkerId",

@@ -7,12 +7,13 @@ from typing import Any, Literal
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, waits
+from transactions import actions, principals, waits
 from transactions.canonical import canonical_json, request_hash
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound
 from transactions.events import Event, Execution, number
 from transactions.ids import ActionId, ApprovalId, RunId, Tenant
+from transactions.principals import Principal, Role
 from transactions.statements import load
 from transactions.states import ApprovalState, RunState
 
@@ -82,33 +83,31 @@ async def binding(session: AsyncSession, action_id: ActionId) -> Mapping[str, Js
     return row["binding"]
 
 
-async def pending(session: AsyncSession, *, limit: int) -> Sequence[Mapping[str, Any]]:
+async def pending(session: AsyncSession, tenant: Tenant, *, limit: int) -> Sequence[Mapping[str, Any]]:
     """Approvals that wait for a decision, oldest first, at most `limit`."""
-    return await fetch_all(session, _APPROVALS["pending"], limit=limit)
+    return await fetch_all(session, _APPROVALS["pending"], tenant=tenant, limit=limit)
 
 
 async def decide(
     session: AsyncSession,
     approval_id: ApprovalId,
     *,
+    who: Principal,
     decision: Decision,
-    by: str,
-    role: str | None,
     reason: str | None,
-    authenticated: bool,
 ) -> RunId:
     """One decision counts. It settles the wait and wakes the run in the same commit.
 
     Raises NotFound, Forbidden (wrong role or person), Conflict (decided, expired, or the run is over), InvalidInput.
     """
-    check_words(by, reason, role)
+    check_words(who.name, reason)
     approval = await fetch_one(session, _APPROVALS["get"], approval_id=approval_id)
     if approval is None:
         raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
     run_id = RunId(approval["run_id"])
     prepared, run = await actions.lock_with_run(session, run_id)
     assert run is not None
-    _check_right(approval, by=by, role=role)
+    role = await _right(session, approval, who)
     state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.REJECTED
     if RunState(run["state"]).ended or run["state"] == RunState.CANCELLING:
         raise Conflict(f"Run {run_id} is {run['state']}: there is nothing left to decide.")
@@ -117,26 +116,29 @@ async def decide(
         _APPROVALS["decide_if_pending"],
         approval_id=approval_id,
         state=state,
-        decided_by=by,
+        decided_by=who.name,
         decided_role=role,
-        authenticated=authenticated,
+        authenticated=who.authenticated,
         reason=reason,
     )
     if decided is None:
         raise Conflict(await _why_not(session, approval_id))
-    data: dict[str, JsonValue] = {"approval": approval_id, "by": by, "role": role, "authenticated": authenticated}
+    data: dict[str, JsonValue] = {
+        "approval": approval_id,
+        "by": who.name,
+        "role": role,
+        "authenticated": who.authenticated,
+    }
     await number(session, run_id, Event(f"approval.{state}", data))
-    why = None if state is ApprovalState.APPROVED else f"{by} refused it" + (f": {reason}" if reason else "")
+    why = None if state is ApprovalState.APPROVED else f"{who.name} refused it" + (f": {reason}" if reason else "")
     await _apply(session, run_id, decided["action_id"], prepared, refused=why)
     return run_id
 
 
-def check_words(by: str, reason: str | None, role: str | None = None) -> None:
+def check_words(by: str, reason: str | None) -> None:
     """What a person says of a decision, within limits. Raises InvalidInput."""
     if not 1 <= len(by.strip()) <= _NAME_CHARACTERS_MAX or len(by) > _NAME_CHARACTERS_MAX:
-        raise InvalidInput(f"Say who decides, in 1 to {_NAME_CHARACTERS_MAX} characters (--as NAME).")
-    if role is not None and len(role) > _NAME_CHARACTERS_MAX:
-        raise InvalidInput(f"The role has {len(role)} characters; the limit is {_NAME_CHARACTERS_MAX}: shorten it.")
+        raise InvalidInput(f"Say who decides, in 1 to {_NAME_CHARACTERS_MAX} characters.")
     if reason is not None and len(reason) > _REASON_CHARACTERS_MAX:
         raise InvalidInput(
             f"The reason has {len(reason)} characters; the limit is {_REASON_CHARACTERS_MAX}: shorten it."
@@ -145,11 +147,21 @@ def check_words(by: str, reason: str | None, role: str | None = None) -> None:
         raise InvalidInput("A name or reason contains a NUL character, which Postgres cannot store: remove it.")
 
 
-def _check_right(approval: Mapping[str, Any], *, by: str, role: str | None) -> None:
+async def _right(session: AsyncSession, approval: Mapping[str, Any], who: Principal) -> str | None:
+    """In which role they decide, as the database has it now; None: by name. Raises Forbidden, NotFound."""
     kind, _, name = str(approval["approver"]).partition(":")
-    if (role if kind == "role" else by) != name:
-        given = f"role {role!r}" if kind == "role" else f"user {by!r}"
-        raise Forbidden(f"{approval['tool']} needs the approval of {kind} {name!r}, and this is {given}.")
+    if not who.authenticated:
+        if not await principals.is_open(session):
+            raise Forbidden("A decision needs to know whose it is: give your token, or in an application `acting_as`.")
+        return name if kind == "role" else None
+    now = await principals.get(session, who.tenant, who.name)
+    now.need(Role.APPROVER)
+    if name not in now.roles if kind == "role" else name != now.name:
+        raise Forbidden(
+            f"{approval['tool']} needs the approval of {kind} {name!r}, and {now.name} has the roles "
+            f"{', '.join(sorted(now.roles))}."
+        )
+    return name if kind == "role" else None
 
 
 async def _why_not(session: AsyncSession, approval_id: ApprovalId) -> str:

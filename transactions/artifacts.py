@@ -59,9 +59,9 @@ async def save(
     return ArtifactRef.model_validate(dict(row))
 
 
-async def read(session: AsyncSession, name: str, version: int) -> tuple[ArtifactRef, bytes]:
+async def read(session: AsyncSession, tenant: Tenant, name: str, version: int) -> tuple[ArtifactRef, bytes]:
     """The bytes of one version, hashed again on the way out. Raises NotFound."""
-    row = await fetch_one(session, _ARTIFACTS["get"], name=name, version=version)
+    row = await fetch_one(session, _ARTIFACTS["get"], tenant=tenant, name=name, version=version)
     if row is None:
         raise NotFound(f"No artifact {name!r} version {version}.")
     content = bytes(row["content"])

@@ -12,7 +12,7 @@ from transactions.canonical import REASON_CHARS_MAX
 from transactions.database import fetch_all, fetch_one
 from transactions.errors import Conflict, InvalidInput, NotFound
 from transactions.events import Event, number
-from transactions.ids import EntryId
+from transactions.ids import EntryId, Tenant
 from transactions.outbox import DELIVERY_ATTEMPTS_MAX, EFFECT
 from transactions.statements import load
 from transactions.states import DeliveryState
@@ -34,13 +34,13 @@ class Standing(StrEnum):
 
 
 async def page(
-    session: AsyncSession, *, standing: Standing | None, topic: str | None, limit: int
+    session: AsyncSession, tenant: Tenant, *, standing: Standing | None, topic: str | None, limit: int
 ) -> Sequence[Mapping[str, Any]]:
     """Deliveries, oldest entry first, at most `limit`; by default what is not settled, or dead.
 
     `pending` includes what is undeliverable or blocked. Of `surefoot.outbox_open`: `since`, `why` and `what_to_do`.
     """
-    return await fetch_all(session, _OUTBOX["deliveries_page"], state=standing, topic=topic, limit=limit)
+    return await fetch_all(session, _OUTBOX["deliveries_page"], tenant=tenant, state=standing, topic=topic, limit=limit)
 
 
 async def entry(session: AsyncSession, entry_id: EntryId) -> Mapping[str, Any]:

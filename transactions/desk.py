@@ -16,7 +16,7 @@ from transactions.canonical import canonical_json, storable_json, storable_reaso
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, InvalidInput, NotFound
 from transactions.events import Event, number
-from transactions.ids import ActionId, RunId, WorkerId
+from transactions.ids import ActionId, RunId, Tenant, WorkerId
 from transactions.statements import load
 from transactions.states import ActionState
 
@@ -75,11 +75,11 @@ class Statement:
     authenticated: bool = False
 
 
-async def look(session: AsyncSession, *, limit: int) -> Desk:
+async def look(session: AsyncSession, tenant: Tenant, *, limit: int) -> Desk:
     """What is on the desk, at most `limit` of each."""
     return Desk(
-        await fetch_all(session, _DECISIONS["unknown"], limit=limit),
-        await fetch_all(session, _DECISIONS["contradictions"], limit=limit),
+        await fetch_all(session, _DECISIONS["unknown"], tenant=tenant, limit=limit),
+        await fetch_all(session, _DECISIONS["contradictions"], tenant=tenant, limit=limit),
     )
 
 

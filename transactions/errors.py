@@ -17,6 +17,10 @@ class Conflict(SurefootError):
     """The request contradicts what is already recorded: a key with another input, a decision after the decision."""
 
 
+class Unauthenticated(SurefootError):
+    """Nobody knows who asks: no token, or one that does not count."""
+
+
 class Forbidden(SurefootError):
     """This person may not do that."""
 

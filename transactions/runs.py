@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from transactions import actions, approvals, segments, waits
 from transactions.canonical import canonical_json
 from transactions.database import execute, fetch_all, fetch_one
-from transactions.errors import Conflict, InvalidInput, NotFound, UnknownAgent
+from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound, UnknownAgent
 from transactions.events import Event, number
 from transactions.ids import RunId, Tenant
 from transactions.statements import load
@@ -27,7 +27,7 @@ async def start(
 ) -> RunId:
     """Start a run in the caller's transaction. The same key and input is the same run.
 
-    Raises Conflict (the key came with another input), UnknownAgent, InvalidInput.
+    Raises Conflict (the key came with another input), UnknownAgent, Forbidden (the tenant), InvalidInput.
     """
     text = canonical_json(input)
     if len(text.encode()) > _INPUT_BYTES_MAX:
@@ -51,7 +51,7 @@ async def start(
 def _start_error(error: DBAPIError) -> Exception:
     if isinstance(error.orig, psycopg.Error):
         message = (error.orig.diag.message_primary or str(error.orig)).strip()
-        known = {"SF001": Conflict, "SF002": UnknownAgent}.get(error.orig.sqlstate or "")
+        known = {"SF001": Conflict, "SF002": UnknownAgent, "SF003": Forbidden}.get(error.orig.sqlstate or "")
         if known is not None:
             return known(message[0].upper() + message[1:])
     return error
@@ -73,9 +73,11 @@ async def identity(session: AsyncSession, run_id: RunId) -> Mapping[str, Any]:
     return row
 
 
-async def page(session: AsyncSession, *, state: RunState | None, limit: int) -> Sequence[Mapping[str, Any]]:
+async def page(
+    session: AsyncSession, tenant: Tenant, *, state: RunState | None, limit: int
+) -> Sequence[Mapping[str, Any]]:
     """The newest runs first, at most `limit`."""
-    return await fetch_all(session, _RUNS["page"], state=state, limit=limit)
+    return await fetch_all(session, _RUNS["page"], tenant=tenant, state=state, limit=limit)
 
 
 async def timeline(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:

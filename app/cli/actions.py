@@ -14,7 +14,6 @@ group = typer.Typer(no_args_is_help=True, help="Say what became of effects whose
 
 Id = Annotated[str, typer.Argument(help="the action's id")]
 Said = Annotated[Outcome, typer.Argument(help="what became of it; absent: it did not happen, and is sent again")]
-As = Annotated[str, typer.Option("--as", help="who decides; recorded as unauthenticated until tokens exist")]
 Reason = Annotated[str | None, typer.Option(help="why; after `failed` the agent is told")]
 Result = Annotated[str | None, typer.Option(help="of `succeeded`: what the tool would have answered, as JSON")]
 Evidence = Annotated[str | None, typer.Option(help="how you know: text or JSON, such as the id it has there")]
@@ -23,7 +22,7 @@ Evidence = Annotated[str | None, typer.Option(help="how you know: text or JSON, 
 @group.command("list")
 def on_the_desk() -> None:
     """What is stuck, since when, why, and what can be done; and what contradicts a settled effect."""
-    desk = ask(lambda surefoot: surefoot.desk())
+    desk = ask(lambda who: who.desk())
     for row in desk.unknown:
         _print_unknown(row)
     for row in desk.contradictions:
@@ -35,7 +34,7 @@ def on_the_desk() -> None:
 @group.command("show")
 def show(action_id: Id) -> None:
     """Request, attempts, every verdict with its evidence, receipts and decisions of one action."""
-    file = ask(lambda surefoot: surefoot.action(action_id))
+    file = ask(lambda who: who.action(action_id))
     if file.unknown is not None:
         _print_unknown(file.unknown)
     else:
@@ -49,15 +48,13 @@ def show(action_id: Id) -> None:
 
 @group.command("settle")
 def settle(
-    action_id: Id, outcome: Said, by: As, reason: Reason = None, result: Result = None, evidence: Evidence = None
+    action_id: Id, outcome: Said, reason: Reason = None, result: Result = None, evidence: Evidence = None
 ) -> None:
     """Say what became of it; one decision counts, and the run goes on."""
     answer = None if result is None else _json(result)
     proof = None if evidence is None else _json_or_text(evidence)
-    run_id = ask(
-        lambda surefoot: surefoot.settle(action_id, outcome, by=by, reason=reason, result=answer, evidence=proof)
-    )
-    row = ask(lambda surefoot: surefoot.action(action_id)).action
+    run_id = ask(lambda who: who.settle(action_id, outcome, reason=reason, result=answer, evidence=proof))
+    row = ask(lambda who: who.action(action_id)).action
     if row["state"] == "CANCELLED":
         print(f"{outcome}; run {run_id} is over, so nothing is sent")
     else:
@@ -67,9 +64,9 @@ def settle(
 
 
 @group.command("ask")
-def ask_again(action_id: Id, by: As) -> None:
+def ask_again(action_id: Id) -> None:
     """Have the other side asked again what became of it."""
-    run_id = ask(lambda surefoot: surefoot.ask_again(action_id, by=by))
+    run_id = ask(lambda who: who.ask_again(action_id))
     print(f"it is asked again for run {run_id}")
 
 

@@ -12,7 +12,6 @@ from transactions.backlog import Standing
 group = typer.Typer(no_args_is_help=True, help="What is not delivered: look, redrive, discard.")
 
 Id = Annotated[str, typer.Argument(metavar="ENTRY", help="the entry's id")]
-As = Annotated[str, typer.Option("--as", help="who says so; recorded as unauthenticated until tokens exist")]
 Consumer = Annotated[str | None, typer.Option(help="only the delivery to this consumer")]
 _TIME = "%Y-%m-%d %H:%M:%S %Z"
 
@@ -24,7 +23,7 @@ def list_deliveries(
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 100,
 ) -> None:
     """What is not delivered, oldest first: since when, why, and what to do."""
-    rows = ask(lambda surefoot: surefoot.deliveries(standing=state, topic=topic, limit=limit))
+    rows = ask(lambda who: who.deliveries(standing=state, topic=topic, limit=limit))
     for row in rows:
         key = "" if row["key"] is None else f"  key {row['key']}"
         print(f"{row['entry_id']}\n  {row['topic']} to {row['consumer']}{key}")
@@ -36,7 +35,7 @@ def list_deliveries(
 @group.command("show")
 def show(entry_id: Id) -> None:
     """An entry, its payload and how it stands with each consumer."""
-    found = ask(lambda surefoot: surefoot.entry(entry_id))
+    found = ask(lambda who: who.entry(entry_id))
     of_run = "" if found["run_id"] is None else f" of run {found['run_id']}"
     key = "" if found["key"] is None else f", number {found['key_seq']} of key {found['key']}"
     print(f"{found['entry_id']}\n  {found['topic']}{of_run}{key}, put at {found['put_at'].strftime(_TIME)}")
@@ -58,9 +57,9 @@ def _print_standing(row: Mapping[str, Any]) -> None:
 
 
 @group.command("redrive")
-def redrive(entry_id: Id, consumer: Consumer = None, by: As = "unauthenticated") -> None:
+def redrive(entry_id: Id, consumer: Consumer = None) -> None:
     """Deliver what is dead again, from now and with fresh attempts."""
-    done = ask(lambda surefoot: surefoot.redrive(entry_id, consumer=consumer, by=by))
+    done = ask(lambda who: who.redrive(entry_id, consumer=consumer))
     print(f"redriven: {entry_id} to {', '.join(done)} is due now")
 
 
@@ -69,17 +68,16 @@ def discard(
     entry_id: Id,
     reason: Annotated[str, typer.Option(help="why; it is kept")],
     consumer: Consumer = None,
-    by: As = "unauthenticated",
 ) -> None:
     """Give what is dead up for good, or a pending delivery that is named (--consumer); the next of its key goes."""
-    done = ask(lambda surefoot: surefoot.discard(entry_id, reason=reason, consumer=consumer, by=by))
+    done = ask(lambda who: who.discard(entry_id, reason=reason, consumer=consumer))
     print(f"discarded: {entry_id} to {', '.join(done)} will not be delivered")
 
 
 @group.command("topics")
 def topics() -> None:
     """Who is subscribed to which topic, within which limits, and whether a live worker has that consumer."""
-    rows = ask(lambda surefoot: surefoot.topics())
+    rows = ask(lambda who: who.topics())
     for row in rows:
         said = ["a dead entry is passed" if row["passes_dead"] else "a dead entry blocks its key"]
         if row["in_flight_max"] is not None:
@@ -99,10 +97,9 @@ def topics() -> None:
 def unsubscribe(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     consumer: Annotated[str, typer.Argument(metavar="CONSUMER")],
-    by: As = "unauthenticated",
 ) -> None:
     """Have no further entry of TOPIC go to CONSUMER, which is gone for good."""
-    ask(lambda surefoot: surefoot.unsubscribe(topic, consumer, by=by))
+    ask(lambda who: who.unsubscribe(topic, consumer))
     print(
         f"unsubscribed: {consumer} gets no further entry of {topic}, until a worker that has it starts; "
         "what was put before stays (`surefoot outbox list`)"

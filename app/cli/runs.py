@@ -8,7 +8,8 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from app.cli.session import ask, fail, opened
+from app.acting import Acting
+from app.cli.session import acting, ask, fail, opened
 from app.surefoot import Surefoot
 from transactions import RunState
 
@@ -50,29 +51,33 @@ def _parse(text: str, data: Path | None) -> object:
 
 
 async def _run(surefoot: Surefoot, agent: str, value: object, key: str | None, *, wait: bool) -> Mapping[str, Any]:
-    if not wait:
-        try:
-            return await surefoot.status(await surefoot.start(agent, value, key=key))
-        finally:
-            await surefoot.close()
+    try:
+        who = await acting(surefoot)
+        run_id = await who.start(agent, value, key=key)
+        return await (_follow(surefoot, who, run_id) if wait else who.status(run_id))
+    finally:
+        await surefoot.close()
+
+
+async def _follow(surefoot: Surefoot, who: Acting, run_id: str) -> Mapping[str, Any]:
+    """With a worker in this process, until the run waits for a person or ends."""
     async with surefoot.lifespan():
-        run_id = await surefoot.start(agent, value, key=key)
         print(f"run {run_id}", flush=True)
         while True:
-            status = await surefoot.status(run_id)
+            status = await who.status(run_id)
             if status["state"] not in (RunState.QUEUED, RunState.RUNNING) and not status["open_deliveries"]:
                 return status
             if status["state"] == RunState.WAITING and status["waiting_for"] == ["approval"]:
                 return status
-            if status["state"] == RunState.WAITING and await _is_on_the_desk(surefoot, run_id):
+            if status["state"] == RunState.WAITING and await _is_on_the_desk(who, run_id):
                 print("a person has to say what happened: see `surefoot actions list`")
                 return status
             await asyncio.sleep(_POLL_S)
 
 
-async def _is_on_the_desk(surefoot: Surefoot, run_id: str) -> bool:
+async def _is_on_the_desk(who: Acting, run_id: str) -> bool:
     """Whether the run waits for an effect that nobody can be asked about."""
-    unknown = (await surefoot.desk()).unknown
+    unknown = (await who.desk()).unknown
     return any(row["run_id"] == run_id and row["waits_for"] == "person" for row in unknown)
 
 
@@ -82,7 +87,7 @@ def list_runs(
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
 ) -> None:
     """The newest runs first."""
-    rows = ask(lambda surefoot: surefoot.runs(state=state, limit=limit))
+    rows = ask(lambda who: who.runs(state=state, limit=limit))
     for row in rows:
         waiting = f" for {', '.join(row['waiting_for'])}" if row["waiting_for"] else ""
         todo = f"; {row['what_to_do']}" if row["what_to_do"] else ""
@@ -97,8 +102,8 @@ def list_runs(
 def show(run_id: RunArgument) -> None:
     """The run's state and its timeline."""
 
-    async def look(surefoot: Surefoot) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-        return await surefoot.status(run_id), await surefoot.timeline(run_id)
+    async def look(who: Acting) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+        return await who.status(run_id), await who.timeline(run_id)
 
     status, timeline = ask(look)
     _print_status(status)
@@ -108,18 +113,17 @@ def show(run_id: RunArgument) -> None:
 @group.command("release")
 def release(run_id: RunArgument) -> None:
     """Let a held run go on, once what held it is put right."""
-    ask(lambda surefoot: surefoot.release(run_id))
+    ask(lambda who: who.release(run_id))
     print(f"released {run_id}")
 
 
 @group.command("cancel")
 def cancel(
     run_id: RunArgument,
-    by: Annotated[str, typer.Option("--as", help="who cancels")] = "unauthenticated",
     reason: Annotated[str, typer.Option(help="why")] = "asked for",
 ) -> None:
     """Cancel a run that is queued, waiting or held: what was not sent never will be."""
-    ask(lambda surefoot: surefoot.cancel(run_id, by=by, reason=reason))
+    ask(lambda who: who.cancel(run_id, reason=reason))
     print(f"cancelled {run_id}")
 
 
@@ -127,14 +131,10 @@ def cancel(
 def undo(
     run_id: RunArgument,
     only_list: Annotated[bool, typer.Option("--list", help="only say what was done and can be undone")] = False,
-    by: Annotated[str, typer.Option("--as", help="who asks; recorded as unauthenticated")] = "unauthenticated",
     reason: Annotated[str, typer.Option(help="why")] = "asked for",
 ) -> None:
     """Have undone what a run did that is over, what was done last first."""
-    if only_list:
-        found = ask(lambda surefoot: surefoot.undoable(run_id))
-    else:
-        found = ask(lambda surefoot: surefoot.undo(run_id, by=by, reason=reason))
+    found = ask(lambda who: who.undoable(run_id) if only_list else who.undo(run_id, reason=reason))
     for done in found:
         print(f"{done.action_id}\n  {done.tool} {json.dumps(done.request)} answered {json.dumps(done.result)}")
         print(f"  {done.standing.replace('_', ' ')}{f' ({done.why})' if done.why else ''}: {done.next}")

@@ -13,7 +13,7 @@ import uvicorn
 from app.cli.session import fail, opened
 from app.surefoot import Surefoot
 
-Host = Annotated[str, typer.Option(help="address to listen on; only loopback until tokens exist")]
+Host = Annotated[str, typer.Option(help="address to listen on; only loopback while there are no tokens")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="port to listen on; 0 picks a free one")]
 Reload = Annotated[bool, typer.Option(help="restart when a Python file changes (development)")]
 
@@ -21,9 +21,9 @@ Reload = Annotated[bool, typer.Option(help="restart when a Python file changes (
 def serve(host: Host = "127.0.0.1", port: Port = 8080, reload: Reload = False) -> None:
     """Serve the API and run a worker in this process."""
     _log()
-    if not _is_loopback(host):
-        fail(f"{host} is not a loopback address, and there are no tokens yet: listen on 127.0.0.1.")
     with opened() as surefoot:
+        if not _is_loopback(host) and asyncio.run(_is_open(surefoot)):
+            fail(f"{host} is not a loopback address, and there are no tokens yet: run `surefoot tokens create` first.")
         if reload:  # what is wrong is told here, once, and not at every restart
             _check_port(host, port).close()
             uvicorn.run("app.cli.reloaded:build", factory=True, host=host, port=port, reload=True, log_level="warning")
@@ -31,6 +31,13 @@ def serve(host: Host = "127.0.0.1", port: Port = 8080, reload: Reload = False) -
         listener = _check_port(host, port)
         config = uvicorn.Config(surefoot.web, log_level="warning", lifespan="off", timeout_graceful_shutdown=5)
         asyncio.run(_serve(surefoot, uvicorn.Server(config), listener))
+
+
+async def _is_open(surefoot: Surefoot) -> bool:
+    try:
+        return await surefoot.is_open()
+    finally:
+        await surefoot.close()
 
 
 async def _serve(surefoot: Surefoot, server: uvicorn.Server, listener: socket.socket) -> None:

@@ -1,6 +1,7 @@
 """What every command needs: settings, agents, a database that is up and current, and errors told in one sentence."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import typer
 
 from app import wiring
+from app.acting import Acting
 from app.loading import load_agents, load_subscriptions
 from app.settings import Settings
 from app.surefoot import Surefoot
@@ -63,14 +65,25 @@ def opened() -> Generator[Surefoot]:
             yield Surefoot(url, agents, subscriptions=subscriptions, settings=settings)
 
 
-def ask(call: Callable[[Surefoot], Awaitable[T]]) -> T:
-    """Open, await one thing, close."""
+def ask(call: Callable[[Acting], Awaitable[T]], *, owner_may: bool = False) -> T:
+    """Open, await one thing as who `SUREFOOT_TOKEN` says, close.
+
+    owner_may: without a token, whoever may log in to the database as the schema's owner is an admin.
+    """
     with opened() as surefoot:
 
         async def once() -> T:
             try:
-                return await call(surefoot)
+                return await call(await acting(surefoot, owner_may=owner_may))
             finally:
                 await surefoot.close()
 
         return asyncio.run(once())
+
+
+async def acting(surefoot: Surefoot, *, owner_may: bool = False) -> Acting:
+    """As who `SUREFOOT_TOKEN` says. Raises Unauthenticated."""
+    token = os.environ.get("SUREFOOT_TOKEN") or None
+    if token is None and owner_may and (owner := await surefoot.acting_as_owner()) is not None:
+        return owner
+    return await surefoot.authenticated(token)

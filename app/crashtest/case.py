@@ -25,7 +25,7 @@ from app.crashtest.person import act
 from app.crashtest.plans import BEATS
 from app.crashtest.proxy import Services, through
 from app.surefoot import Surefoot
-from transactions import Conflict, DatabaseUnavailable, failpoints, until_committed
+from transactions import Conflict, DatabaseUnavailable, Role, failpoints, until_committed
 from transactions.clones import clone
 
 _LOOK_S = 0.05
@@ -158,9 +158,10 @@ class _Driver:
             if subject.person == "cancel":
                 deed: dict[str, Any] = {"do": "cancel", "run": self.run_id}
             else:
-                by, role = ("ada", name) if kind == "role" else (name, None)
+                by = "ada" if kind == "role" else name
+                await self.surefoot.set_principal(by, roles=[Role.APPROVER, name])
                 asked = {"approval": row["approval_id"], "decision": subject.person}
-                deed = {"do": "decide", **asked, "by": by, "role": role, "reason": "the case says so"}
+                deed = {"do": "decide", **asked, "by": by, "reason": "the case says so"}
             await self._struck_first(CANCELLED if subject.person == "cancel" else DECIDED, deed)
             await act(self.surefoot, deed)
 
@@ -174,7 +175,7 @@ class _Driver:
             if not found and "absent" not in row["can"]:
                 continue
             said = {"outcome": "succeeded", "result": found[0]} if found else {"outcome": "absent", "result": None}
-            deed = {"do": "settle", "action": row["action_id"], **said, "by": "ada", "reason": "looked into the world"}
+            deed = {"do": "settle", "action": row["action_id"], **said, "reason": "looked into the world"}
             await self._struck_first(SETTLED, deed)
             await act(self.surefoot, deed)
 

@@ -1,8 +1,8 @@
 """`python -m app.crashtest.person DEED`: what a person does to a run, in a process of its own that can be killed.
 
 DEED is JSON: {"do": "start", "agent": A, "input": I, "key": K}, {"do": "decide", "approval": ID, "decision": D,
-"by": B, "role": R, "reason": W}, {"do": "settle", "action": ID, "outcome": O, "result": J, "by": B, "reason": W} or
-{"do": "cancel", "run": ID}. Database and agents are those of the environment.
+"by": B, "reason": W}, {"do": "settle", "action": ID, "outcome": O, "result": J, "reason": W} or
+{"do": "cancel", "run": ID}. `by` is a principal that is there. Database and agents are those of the environment.
 """
 
 import asyncio
@@ -22,13 +22,10 @@ async def act(surefoot: Surefoot, deed: Mapping[str, Any]) -> str:
         case "start":
             return await surefoot.start(deed["agent"], deed["input"], key=deed["key"])
         case "decide":
-            return await surefoot.decide(
-                deed["approval"], deed["decision"], by=deed["by"], role=deed["role"], reason=deed["reason"]
-            )
+            who = await surefoot.acting_as(deed["by"])
+            return await who.decide(deed["approval"], deed["decision"], reason=deed["reason"])
         case "settle":
-            return await surefoot.settle(
-                deed["action"], deed["outcome"], by=deed["by"], reason=deed["reason"], result=deed["result"]
-            )
+            return await surefoot.settle(deed["action"], deed["outcome"], reason=deed["reason"], result=deed["result"])
         case _:
             await surefoot.cancel(deed["run"], reason="the case says so")
             return deed["run"]

@@ -35,13 +35,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from app.acting import Acting
 from app.crashtest.actor import Actor, armed, struck
 from app.crashtest.theatre import PACE, Theatre
 from app.loading import load_agents
 from app.settings import Settings
 from app.surefoot import Surefoot
 from steps import DurableAgent
-from transactions import RunId, RunState
+from transactions import DEFAULT_TENANT, Principal, Role, RunId, RunState
 from transactions import rehearsal as record
 from transactions.approvals import Decision
 from transactions.desk import Outcome
@@ -132,12 +133,14 @@ class Stage:
         ]
         if not asked:
             raise RehearsalFailed(f"Nothing to {decision}: {_shown(await self._look(run))}.")
+        await self._surefoot.set_principal(by, roles=[Role.APPROVER, *([role] if role else [])])
+        who = await self._surefoot.acting_as(by)
         for row in asked:
-            await self._surefoot.decide(row["approval_id"], decision, by=by, role=role, reason=reason)
+            await who.decide(row["approval_id"], decision, reason=reason)
 
     def cancel(self, run: RunId | None = None, *, by: str = "a test") -> None:
         """Cancel the run. Raises Conflict while it runs."""
-        self._director.do(self._surefoot.cancel(self._run(run), by=by))
+        self._director.do(self._operator(by).cancel(self._run(run)))
 
     def settle(
         self,
@@ -160,7 +163,10 @@ class Stage:
         await self._work("the desk", run, lambda look: tool in look["unknown"] or (tool is None and look["unknown"]))
         for row in (await self._surefoot.desk()).unknown:
             if row["run_id"] == run and tool in (None, row["tool"]):
-                await self._surefoot.settle(row["action_id"], outcome, by=by, result=result, reason=reason)
+                await self._operator(by).settle(row["action_id"], outcome, result=result, reason=reason)
+
+    def _operator(self, by: str) -> Acting:
+        return self._surefoot.acting_for(Principal(DEFAULT_TENANT, by, frozenset({Role.OPERATOR}), authenticated=False))
 
     # What happens to the worker.
 

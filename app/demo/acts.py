@@ -3,7 +3,7 @@
 import signal
 
 from app.demo.kills import COMMITTED, COMMITTED_PASSAGE, PUBLISHED, WAITING
-from app.demo.scene import READY, Scene
+from app.demo.scene import MANAGER, READY, Scene
 from app.demo.stage import Child, DemoFailed, until
 
 READER_PATIENCE_S = 24 * 3600.0
@@ -43,9 +43,9 @@ def three_kills(scene: Scene, *, hold: bool) -> None:
     scene.tell(f"pid {second.pid} was killed (SIGKILL) {WAITING}")
     third = scene.stage.worker(f"{PUBLISHED}:1:stop" if hold else PUBLISHED)
     third.until_said(READY)
-    if not scene.approve(third):
+    if not scene.approve():
         raise DemoFailed(f"The demo stopped: the approval could not be given: {third.last_words()}")
-    scene.tell(f"approved as ada, manager, through the API of worker pid {third.pid}")
+    scene.tell(f"approved as {MANAGER}, in the role of manager")
     if hold:
         _hold(scene, third)
     third.until_dead()
@@ -75,7 +75,7 @@ def finish(scene: Scene, **env: str) -> None:
     worker.until_said(READY)
     if not scene.records.is_approved(scene.run.run_id):
         scene.until_state("waiting")
-        scene.approve(worker)
+        scene.approve()
     scene.until_state("completed")
     until(f"everything of run {scene.run.run_id} is delivered", lambda: scene.records.is_inert(scene.run.run_id))
     worker.stop()

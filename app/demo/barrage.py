@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from app.demo.kills import before_approval, passage
-from app.demo.scene import READY, Scene
+from app.demo.scene import MANAGER, READY, Scene
 from app.demo.stage import LOOK_EVERY_S, Child, DemoFailed
 
 STALLS_MAX = "10000"
@@ -55,8 +55,8 @@ class Barrage:
         state = scene.records.state(scene.run.run_id)
         if state in ("failed", "cancelled", "held"):
             scene.fail_for(state)
-        if self._is_due() and scene.approve(worker):
-            scene.tell(f"approved as ada, manager, through the API of worker pid {worker.pid}")
+        if self._is_due() and scene.approve():
+            scene.tell(f"approved as {MANAGER}, in the role of manager")
 
     def _count(self, worker: Child, armed: int) -> None:
         """Write the kill down if it struck an unfinished run."""

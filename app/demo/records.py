@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic import JsonValue
+
 from app import machine
+from app.acting.base import told_in_words
 from app.settings import Settings
-from app.surefoot import AWAY, Surefoot
-from transactions import Conflict, DatabaseUnavailable, is_transient
+from app.surefoot import Surefoot
+from transactions import Conflict, Role
 
 KEY_PREFIX = "demo-"  # the idempotency key of every run of a demo begins so
 
@@ -32,12 +35,12 @@ class Records:
 
     def rows(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
         """The rows of one read-only statement. Raises DatabaseUnavailable."""
-        try:
-            return self._runner.run(self._surefoot.database.query(self._surefoot.tenant, sql, **parameters))
-        except Exception as error:
-            if is_transient(error):
-                raise DatabaseUnavailable(AWAY) from error
-            raise
+
+        async def ask() -> Sequence[Mapping[str, Any]]:
+            async with told_in_words():
+                return await self._surefoot.database.query(self._surefoot.tenant, sql, **parameters)
+
+        return self._runner.run(ask())
 
     def value(self, sql: str, /, **parameters: object) -> Any:
         """The first column of the first row; None when there is no row."""
@@ -109,6 +112,39 @@ class Records:
     def cancel(self, run_id: str) -> None:
         """Cancel what an earlier demo left, unless it is at work just now."""
         try:
-            self._runner.run(self._surefoot.cancel(run_id, by="demo", reason="left by an earlier demo"))
+            self._runner.run(self._surefoot.cancel(run_id, reason="left by an earlier demo"))
         except Conflict:
             return
+
+    # People.
+
+    def approve(self, approval_id: str, *, by: str, role: str) -> None:
+        """As a principal of the demo's own. Raises Conflict (it is decided)."""
+
+        async def decide() -> None:
+            await self._surefoot.set_principal(by, roles=[Role.APPROVER, role])
+            await (await self._surefoot.acting_as(by)).decide(approval_id, "approve")
+
+        self._runner.run(decide())
+
+    def settle(self, action_id: str, *, by: str, result: JsonValue, reason: str) -> None:
+        """Say as a principal of the demo's own that an effect succeeded."""
+
+        async def settle() -> None:
+            await self._surefoot.set_principal(by, roles=[Role.OPERATOR])
+            who = await self._surefoot.acting_as(by)
+            await who.settle(action_id, "succeeded", result=result, reason=reason)
+
+        self._runner.run(settle())
+
+    def sign_in(self) -> Mapping[str, str]:
+        """Headers for the API of a worker; none while no token was ever made here."""
+
+        async def token() -> str | None:
+            if await self._surefoot.is_open():
+                return None
+            await self._surefoot.set_principal("demo", roles=[Role.OPERATOR])
+            return await self._surefoot.create_token("demo", expires=timedelta(hours=1))
+
+        found = self._runner.run(token())
+        return {} if found is None else {"Authorization": f"Bearer {found}"}

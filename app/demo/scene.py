@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import httpx
@@ -14,7 +13,7 @@ from app.demo.stage import Child, DemoFailed, Stage, until
 from steps.clock import SystemClock
 
 HTTP_TIMEOUT_S = 30.0
-MANAGER: Mapping[str, str] = MappingProxyType({"decision": "approve", "by": "ada", "role": "manager"})
+MANAGER = "ada@demo"
 READY = "surefoot serves "
 
 
@@ -71,7 +70,11 @@ class Scene:
         key = f"{self.name}-{len(self.runs)}"
         mails_before = len(self.stage.mails())
         answer = call_api(
-            worker, "POST", "/runs", {"agent": "monthly_report", "input": request}, {"Idempotency-Key": key}
+            worker,
+            "POST",
+            "/runs",
+            {"agent": "monthly_report", "input": request},
+            {"Idempotency-Key": key, **self.records.sign_in()},
         )
         run_id = self.records.run_of_key(key) if answer is None else answer["run_id"]
         if run_id is None:
@@ -79,15 +82,15 @@ class Scene:
         self.runs.append(RunOnStage(run_id, request["month"], mails_before))
         return True
 
-    def approve(self, worker: Child) -> bool:
-        """Decide as the manager, through a worker's API. False: nobody can say that it is decided."""
+    def approve(self) -> bool:
+        """Decide as the manager. False: it is not asked for."""
         if self.run.seen_before_approval is None:
             self.run.seen_before_approval = self._seen()
         approval_id = self.records.value(
             "select approval_id from surefoot.approvals where run_id = :r and state = 'pending'", r=self.run.run_id
         )
         if approval_id is not None:
-            call_api(worker, "POST", f"/approvals/{approval_id}/decision", dict(MANAGER))
+            self.records.approve(approval_id, by=MANAGER, role="manager")
         return self.records.is_approved(self.run.run_id)
 
     def _seen(self) -> tuple[int, int]:

@@ -1,16 +1,16 @@
 """The operator's desk over HTTP: what is unclear, all there is about one action, and what a person says of it."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.web.views import Started
+from app.web.who import Who
 from transactions.desk import Desk, File, Outcome
 
-if TYPE_CHECKING:
-    from app.surefoot import Surefoot
+router = APIRouter()
 
 
 class _View(BaseModel):
@@ -150,34 +150,28 @@ class ActionView(_View):
 class Say(BaseModel):
     model_config = ConfigDict(extra="forbid")
     outcome: Outcome
-    by: str = Field(description="who decides; recorded as unauthenticated until tokens exist")
     reason: str | None = None
     result: JsonValue = Field(None, description="of `succeeded`: what the tool would have answered")
     evidence: JsonValue = Field(None, description="how one knows, such as the id that the other side gave it")
 
 
-class AskAgain(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    by: str = Field(description="who asks; recorded as unauthenticated until tokens exist")
+@router.get("/actions")
+async def desk(who: Who, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> DeskView:
+    return DeskView.of(await who.desk(limit=limit))
 
 
-def desk_routes(api: FastAPI, surefoot: "Surefoot") -> None:
-    @api.get("/actions")
-    async def desk(limit: Annotated[int, Query(ge=1, le=500)] = 100) -> DeskView:
-        return DeskView.of(await surefoot.desk(limit=limit))
+@router.post("/actions/{action_id:path}/decision")
+async def settle(who: Who, action_id: str, body: Say) -> Started:
+    run_id = await who.settle(action_id, body.outcome, reason=body.reason, result=body.result, evidence=body.evidence)
+    return Started(run_id=run_id, state=(await who.status(run_id))["state"])
 
-    @api.post("/actions/{action_id:path}/decision")
-    async def settle(action_id: str, body: Say) -> Started:
-        run_id = await surefoot.settle(
-            action_id, body.outcome, by=body.by, reason=body.reason, result=body.result, evidence=body.evidence
-        )
-        return Started(run_id=run_id, state=(await surefoot.status(run_id))["state"])
 
-    @api.post("/actions/{action_id:path}/ask", status_code=202)
-    async def ask_again(action_id: str, body: AskAgain) -> Started:
-        run_id = await surefoot.ask_again(action_id, by=body.by)
-        return Started(run_id=run_id, state=(await surefoot.status(run_id))["state"])
+@router.post("/actions/{action_id:path}/ask", status_code=202)
+async def ask_again(who: Who, action_id: str) -> Started:
+    run_id = await who.ask_again(action_id)
+    return Started(run_id=run_id, state=(await who.status(run_id))["state"])
 
-    @api.get("/actions/{action_id:path}")
-    async def show(action_id: str) -> ActionView:
-        return ActionView.of(await surefoot.action(action_id))
+
+@router.get("/actions/{action_id:path}")
+async def show(who: Who, action_id: str) -> ActionView:
+    return ActionView.of(await who.action(action_id))

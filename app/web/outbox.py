@@ -1,15 +1,15 @@
 """The outbox over HTTP: what is not delivered, and what a person may do about it."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from app.web.who import Who
 from transactions.backlog import Standing
 
-if TYPE_CHECKING:
-    from app.surefoot import Surefoot
+router = APIRouter()
 
 
 class DeliveryView(BaseModel):
@@ -59,7 +59,6 @@ class Redrive(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     consumer: str | None = None
-    by: str = "unauthenticated"
 
 
 class Discard(BaseModel):
@@ -68,36 +67,35 @@ class Discard(BaseModel):
     model_config = ConfigDict(extra="forbid")
     reason: str
     consumer: str | None = None
-    by: str = "unauthenticated"
 
 
-def outbox_routes(api: FastAPI, surefoot: "Surefoot") -> None:
-    """Ids of entries contain `#`, `/` and `:`; in a path, `#` is written `%23`."""
+# Ids of entries contain `#`, `/` and `:`; in a path, `#` is written `%23`.
 
-    @api.get("/outbox")
-    async def deliveries(
-        standing: Annotated[Standing | None, Query(alias="state")] = None,
-        topic: str | None = None,
-        limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    ) -> list[OpenDelivery]:
-        rows = await surefoot.deliveries(standing=standing, topic=topic, limit=limit)
-        return [OpenDelivery.model_validate(dict(row)) for row in rows]
 
-    async def view(entry_id: str) -> EntryView:
-        found = await surefoot.entry(entry_id)
-        return EntryView.model_validate({**found, "deliveries": [dict(row) for row in found["deliveries"]]})
+@router.get("/outbox")
+async def deliveries(
+    who: Who,
+    standing: Annotated[Standing | None, Query(alias="state")] = None,
+    topic: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> list[OpenDelivery]:
+    rows = await who.deliveries(standing=standing, topic=topic, limit=limit)
+    return [OpenDelivery.model_validate(dict(row)) for row in rows]
 
-    @api.get("/outbox/{entry_id:path}")
-    async def entry(entry_id: str) -> EntryView:
-        return await view(entry_id)
 
-    @api.post("/outbox/{entry_id:path}/redrive")
-    async def redrive(entry_id: str, body: Redrive | None = None) -> EntryView:
-        asked = body or Redrive()
-        await surefoot.redrive(entry_id, consumer=asked.consumer, by=asked.by)
-        return await view(entry_id)
+@router.get("/outbox/{entry_id:path}")
+async def entry(who: Who, entry_id: str) -> EntryView:
+    found = await who.entry(entry_id)
+    return EntryView.model_validate({**found, "deliveries": [dict(row) for row in found["deliveries"]]})
 
-    @api.post("/outbox/{entry_id:path}/discard")
-    async def discard(entry_id: str, body: Discard) -> EntryView:
-        await surefoot.discard(entry_id, reason=body.reason, consumer=body.consumer, by=body.by)
-        return await view(entry_id)
+
+@router.post("/outbox/{entry_id:path}/redrive")
+async def redrive(who: Who, entry_id: str, body: Redrive | None = None) -> EntryView:
+    await who.redrive(entry_id, consumer=(body or Redrive()).consumer)
+    return await entry(who, entry_id)
+
+
+@router.post("/outbox/{entry_id:path}/discard")
+async def discard(who: Who, entry_id: str, body: Discard) -> EntryView:
+    await who.discard(entry_id, reason=body.reason, consumer=body.consumer)
+    return await entry(who, entry_id)

@@ -1,14 +1,12 @@
 """Undoing over HTTP: what a run did and how it stands with undoing it, and asking for it."""
 
-from typing import TYPE_CHECKING
-
-from fastapi import FastAPI
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from app.web.who import Who
 from transactions.undo import Standing
 
-if TYPE_CHECKING:
-    from app.surefoot import Surefoot
+router = APIRouter()
 
 
 class DoneView(BaseModel):
@@ -27,16 +25,14 @@ class DoneView(BaseModel):
 
 class Undo(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    by: str = "unauthenticated"
     reason: str = "asked for"
 
 
-def undo_routes(api: FastAPI, surefoot: "Surefoot") -> None:
-    @api.get("/runs/{run_id}/undo")
-    async def undoable(run_id: str) -> list[DoneView]:
-        return [DoneView.model_validate(done) for done in await surefoot.undoable(run_id)]
+@router.get("/runs/{run_id}/undo")
+async def undoable(who: Who, run_id: str) -> list[DoneView]:
+    return [DoneView.model_validate(done) for done in await who.undoable(run_id)]
 
-    @api.post("/runs/{run_id}/undo", status_code=202)
-    async def undo(run_id: str, body: Undo | None = None) -> list[DoneView]:
-        asked = body or Undo()
-        return [DoneView.model_validate(d) for d in await surefoot.undo(run_id, by=asked.by, reason=asked.reason)]
+
+@router.post("/runs/{run_id}/undo", status_code=202)
+async def undo(who: Who, run_id: str, body: Undo | None = None) -> list[DoneView]:
+    return [DoneView.model_validate(done) for done in await who.undo(run_id, reason=(body or Undo()).reason)]

@@ -34,7 +34,7 @@ select approval_id, tenant from surefoot.approvals where state = 'pending' and e
  order by expires_at limit :limit
 
 -- name: pending
-select * from surefoot.pending_approvals order by requested_at limit :limit
+select * from surefoot.pending_approvals where tenant = :tenant order by requested_at limit :limit
 
 -- name: known
 select approval_id from surefoot.approvals where approval_id = :approval_id

@@ -9,4 +9,4 @@ returning name, version, sha256, size_bytes, media_type
 
 -- name: get
 select name, version, sha256, size_bytes, media_type, content, run_id from surefoot.artifacts
- where name = :name and version = :version
+ where tenant = :tenant and name = :name and version = :version

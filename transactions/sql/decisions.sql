@@ -8,13 +8,13 @@ select a.action_id, a.attempt, a.tenant, :outcome, :decided_by, :authenticated, 
 select * from surefoot.decisions where action_id = :action_id order by attempt
 
 -- name: unknown
-select * from surefoot.unknown_actions where cardinality(can) > 0 order by since limit :limit
+select * from surefoot.unknown_actions where tenant = :tenant and cardinality(can) > 0 order by since limit :limit
 
 -- name: unknown_of_action
 select * from surefoot.unknown_actions where action_id = :action_id
 
 -- name: contradictions
-select * from surefoot.contradictions order by since desc limit :limit
+select * from surefoot.contradictions where tenant = :tenant order by since desc limit :limit
 
 -- name: contradictions_of_action
 select * from surefoot.contradictions where action_id = :action_id order by receipt_id

@@ -18,9 +18,9 @@ select :entry_id, c.consumer, :tenant, :state, :attempts_max, clock_timestamp() 
   from unnest(coalesce(
            cast(:consumers as text[]),
            (select array_agg(o.consumer order by o.consumer) from surefoot.subscriptions o
-             where o.tenant = :tenant and o.topic = :topic and o.ended_at is null),
+             where o.tenant = 'default' and o.topic = :topic and o.ended_at is null),
            array[cast(:topic as text)])) as c (consumer)
-  left join surefoot.subscriptions s on s.tenant = :tenant and s.topic = :topic and s.consumer = c.consumer
+  left join surefoot.subscriptions s on s.tenant = 'default' and s.topic = :topic and s.consumer = c.consumer
 
 -- name: claim_due_with_skip_locked
 -- A claimant is gone when its row says so. That no row of it is seen says nothing: it may be younger than this statement.
@@ -124,7 +124,8 @@ select d.entry_id, d.consumer, e.topic, e.key, e.run_id, d.state, coalesce(o.sta
        coalesce(o.why, d.detail) as why, o.what_to_do
   from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
   left join surefoot.outbox_open o using (entry_id, consumer)
- where case when cast(:state as text) is null then o.entry_id is not null else cast(:state as text) in (d.state, o.standing)
+ where d.tenant = :tenant
+   and case when cast(:state as text) is null then o.entry_id is not null else cast(:state as text) in (d.state, o.standing)
             and (d.consumer <> 'effect' or d.state <> 'dead' or o.entry_id is not null) end
    and (cast(:topic as text) is null or e.topic = :topic)
  order by e.created_at, e.key_seq, d.entry_id, d.consumer limit :limit

@@ -8,7 +8,7 @@ select * from surefoot.runs where run_id = :run_id for no key update
 select * from surefoot.run_status where run_id = :run_id
 
 -- name: page
-select * from surefoot.run_status where (cast(:state as text) is null or state = :state) order by created_at desc limit :limit
+select * from surefoot.run_status where tenant = :tenant and (cast(:state as text) is null or state = :state) order by created_at desc limit :limit
 
 -- name: number_fenced
 with numbered as (

@@ -81,7 +81,7 @@ def _run(facts: Facts) -> Iterator[Claim]:
     yield _equal("before a lead agreed there was none", facts.issues_before, 0)
     yield _equal("one page went out", len(run.pages), PAGED)
     said = [(row["tool"], row["outcome"], row["by"]) for row in facts.said]
-    yield _equal("what became of it was said by a person", said, [("page", "succeeded", "eve")])
+    yield _equal("what became of it was said by a person", said, [("page", "succeeded", "eve@demo")])
     mailed = sorted(address for mail in run.mails for address in mail.recipients)
     yield _equal("each customer has one mail", mailed, [*CUSTOMERS])
     mine = sum(len(things) for side in (run, facts.plain) for things in _things(side))

@@ -25,6 +25,7 @@ KILLS = 4
 _SENT = "effect.after_send"
 _MAILED = "mail.after_send"
 _PLAIN = "demo.triage.plain"
+LEAD, OPERATOR = "ada@demo", "eve@demo"
 _PENDING = "select approval_id from surefoot.approvals where run_id = :r and state = 'pending'"
 _UNKNOWN = """
 select action_id, waits_for, why from surefoot.unknown_actions where run_id = :r and waits_for = 'person'"""
@@ -54,24 +55,19 @@ class _Act:
 
     def start(self, worker: Child) -> None:
         body = {"agent": "ticket_triage", "input": EXAMPLE.model_dump(mode="json")}
-        answer = call_api(worker, "POST", "/runs", body, {"Idempotency-Key": self.name})
+        answer = call_api(worker, "POST", "/runs", body, {"Idempotency-Key": self.name, **self.house.records.sign_in()})
         run_id = self.house.records.run_of_key(self.name) if answer is None else answer["run_id"]
         if run_id is None:
             raise DemoFailed(f"The demo stopped: the run could not be started: {worker.last_words()}")
         self.run_id = run_id
         self.say(f"run {run_id} started through the API of worker pid {worker.pid}")
 
-    def agree(self, worker: Child) -> None:
+    def agree(self) -> None:
         """Approve what the run asks a lead for now, once it does."""
         records = self.house.records
         approval_id = until("a lead is asked", lambda: records.value(_PENDING, r=self.run_id))
-        call_api(
-            worker,
-            "POST",
-            f"/approvals/{approval_id}/decision",
-            {"decision": "approve", "by": "ada", "role": "lead"},
-        )
-        self.say(f"approved as ada, lead, through the API of worker pid {worker.pid}: {approval_id}")
+        records.approve(approval_id, by=LEAD, role="lead")
+        self.say(f"approved as {LEAD}, in the role of lead: {approval_id}")
 
     def killed(self, worker: Child, what: str) -> None:
         """Wait until its failpoint has killed the worker."""
@@ -82,7 +78,7 @@ class _Act:
         self.kills.append(Kill(worker.pid, point, status, self.run_id, self.house.records.now()))
         self.say(f"pid {worker.pid} was killed (SIGKILL) at {point}: {what}")
 
-    def settle(self, worker: Child) -> None:
+    def settle(self) -> None:
         """Do as an operator would: see what is on the desk, look into the pager's own record, and say it."""
         row = until(
             "the page is on the desk",
@@ -90,9 +86,9 @@ class _Act:
         )
         self.say(f"on the desk: {row['action_id']} ({row['why']})")
         [page] = outside(self.stage, self.run_id).pages
-        said = {"outcome": "succeeded", "by": "eve", "reason": "the pager's record has it", "result": page.id}
-        call_api(worker, "POST", f"/actions/{row['action_id']}/decision", said)
-        self.say(f"eve has looked: page {page.id} went out, so she says that it succeeded")
+        why = "the pager's record has it"
+        self.house.records.settle(row["action_id"], by=OPERATOR, result=page.id, reason=why)
+        self.say(f"{OPERATOR} has looked: page {page.id} went out, so she says that it succeeded")
 
 
 def play(file: Path | None) -> bool:
@@ -149,15 +145,15 @@ def _four_kills(act: _Act) -> None:
     until_state(act.house.records, act.run_id, "waiting")
     act.say(f"pid {second.pid} sent the same key again and got the same ticket; the run waits for a lead")
     act.issues_before = sum(issue.reference.startswith(act.run_id) for issue in issues(act.stage))
-    act.agree(second)
+    act.agree()
     act.killed(second, "the tracker, which knows no keys, had made an issue")
     third = act.worker(f"{_SENT}:2")  # the other issue, and the page
-    act.agree(third)
+    act.agree()
     act.killed(third, "the pager, which can be asked nothing, had paged those on call")
     fourth = act.worker(_MAILED, mail=True)
     act.killed(fourth, "the mail server had taken a mail, and it was not recorded yet")
     last = act.worker(None, mail=True)
-    act.settle(last)
+    act.settle()
     until_state(act.house.records, act.run_id, "completed")
     until(f"everything of run {act.run_id} is delivered", lambda: act.house.records.is_inert(act.run_id))
     last.stop()

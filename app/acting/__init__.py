@@ -1,0 +1,18 @@
+"""What a principal may do, one module a noun; `Acting` is all of it, for one principal in one tenant."""
+
+from app.acting.admin import AdminActs
+from app.acting.approvals import ApprovalActs
+from app.acting.artifacts import ArtifactActs
+from app.acting.desk import DeskActs
+from app.acting.outbox import OutboxActs
+from app.acting.runs import RunActs
+
+
+class Acting(RunActs, ApprovalActs, DeskActs, OutboxActs, ArtifactActs, AdminActs):
+    """Every method asks for a role, and sees and changes what is of the principal's tenant alone.
+
+    Raises Forbidden without the role; NotFound for what is another tenant's, in the words for what there is not.
+    """
+
+
+__all__ = ["Acting"]

@@ -1,0 +1,68 @@
+"""One principal in one tenant, and the door through which everything it does goes."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from steps import DurableAgent
+from transactions import (
+    DEFAULT_TENANT,
+    Database,
+    DatabaseUnavailable,
+    Forbidden,
+    InvalidInput,
+    Principal,
+    Role,
+    Session,
+    Tenant,
+    is_transient,
+    is_unstorable,
+    ownership,
+)
+from transactions.ownership import Noun
+
+AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
+UNSTORABLE = "A text contains a NUL character or half of a surrogate pair, which Postgres cannot store: remove it."
+
+
+@asynccontextmanager
+async def told_in_words() -> AsyncGenerator[None]:
+    """A database that is away is told in words, not as a driver's error."""
+    try:
+        yield
+    except Exception as error:
+        if is_transient(error):
+            raise DatabaseUnavailable(AWAY) from error
+        if is_unstorable(error):
+            raise InvalidInput(UNSTORABLE) from error
+        raise
+
+
+class Base:
+    """`agents`: those that this process knows, by name."""
+
+    def __init__(self, database: Database, agents: Mapping[str, DurableAgent[Any]], who: Principal) -> None:
+        self.database = database
+        self.agents = agents
+        self.who = who
+
+    @property
+    def tenant(self) -> Tenant:
+        return self.who.tenant
+
+    @asynccontextmanager
+    async def _transaction(
+        self, name: str, needs: Role, *, noun: Noun | None = None, id: str = ""
+    ) -> AsyncGenerator[Session]:
+        """A transaction bound to the tenant, for who has the role. `noun`, `id`: what it is about, of this tenant."""
+        self.who.need(needs)
+        async with told_in_words(), self.database.transaction(name, self.tenant) as session:
+            if noun is not None:
+                await ownership.require(session, self.tenant, noun, id)
+            yield session
+
+    def _need_deployment(self) -> None:
+        """What belongs to the deployment is an admin's of tenant default. Raises Forbidden."""
+        self.who.need(Role.ADMIN)
+        if self.tenant != DEFAULT_TENANT:
+            raise Forbidden(f"This is the deployment's, and {self.who.name} is of tenant {self.tenant}: ask its admin.")

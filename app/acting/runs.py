@@ -1,0 +1,99 @@
+"""Runs: start them, look at them, release, cancel, undo."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.acting.base import Base
+from steps import DurableAgent
+from transactions import Role, RunId, RunState, Session, UnknownAgent, events, runs, undo
+from transactions.undo import Done, Way
+
+
+class RunActs(Base):
+    async def start(
+        self,
+        agent: DurableAgent[Any] | str,
+        input: object,
+        *,
+        key: str | None = None,
+        session: Session | None = None,
+    ) -> RunId:
+        """Start a run and return its id. The same `key` and input is the same run. Needs an operator.
+
+        session: start it in the caller's own transaction; it exists when that commits, and only then.
+        Raises UnknownAgent, InvalidInput, Conflict (the key came with another input).
+        """
+        self.who.need(Role.OPERATOR)
+        name = agent if isinstance(agent, str) else agent.name
+        known = self.agents.get(name)
+        if known is None:
+            served = ", ".join(sorted(self.agents)) or "none"
+            raise UnknownAgent(f"No agent named {name!r}: choose one of: {served}.")
+        value = known.parse_input(input)
+
+        async def begin(session: Session) -> RunId:
+            return await runs.start(
+                session, agent=name, input=value, key=key, tenant=self.tenant, principal=self.who.name
+            )
+
+        if session is not None:
+            return await begin(session)
+        async with self._transaction("run.start", Role.OPERATOR) as own:
+            return await begin(own)
+
+    async def status(self, run_id: str) -> Mapping[str, Any]:
+        """The run's row of `surefoot.run_status`. Raises NotFound."""
+        async with self._transaction("read", Role.VIEWER, noun="run", id=run_id) as session:
+            return await runs.status(session, RunId(run_id))
+
+    async def runs(self, *, state: RunState | None = None, limit: int = 50) -> Sequence[Mapping[str, Any]]:
+        """The newest runs first."""
+        async with self._transaction("read", Role.VIEWER) as session:
+            return await runs.page(session, self.tenant, state=state, limit=limit)
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 100) -> Sequence[Mapping[str, Any]]:
+        """Events of a run with a number above `after`, in order. Raises NotFound."""
+        async with self._transaction("read", Role.VIEWER, noun="run", id=run_id) as session:
+            return await events.page(session, RunId(run_id), after=after, limit=limit)
+
+    async def timeline(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        """The rows of `surefoot.run_timeline`, in order. Raises NotFound."""
+        async with self._transaction("read", Role.VIEWER, noun="run", id=run_id) as session:
+            return await runs.timeline(session, RunId(run_id))
+
+    async def release(self, run_id: str) -> None:
+        """Let a held run go on. Needs an operator. Raises NotFound, Conflict."""
+        async with self._transaction("run.release", Role.OPERATOR, noun="run", id=run_id) as session:
+            await runs.release(session, RunId(run_id))
+
+    async def cancel(self, run_id: str, *, reason: str = "asked for") -> None:
+        """Cancel a queued, waiting or held run. Needs an operator. Raises NotFound, Conflict."""
+        async with self._transaction("run.cancel", Role.OPERATOR, noun="run", id=run_id) as session:
+            await runs.cancel(session, RunId(run_id), by=self.who.name, reason=reason)
+
+    async def undoable(self, run_id: str) -> Sequence[Done]:
+        """The effects of a run, what was done last first, and how it stands with undoing each. Raises NotFound,
+        UnknownAgent."""
+        async with self._transaction("read", Role.VIEWER, noun="run", id=run_id) as session:
+            return await undo.look(session, RunId(run_id), await self._ways(session, run_id))
+
+    async def undo(self, run_id: str, *, reason: str = "asked for") -> Sequence[Done]:
+        """Have undone what a run did that is over, what was done last first, by the workers of its agent.
+
+        How everything stands now; asking twice is asking once. Needs an operator.
+        Raises NotFound, UnknownAgent, Conflict (it is not over, or did nothing that can be undone), InvalidInput.
+        """
+        async with self._transaction("run.undo", Role.OPERATOR, noun="run", id=run_id) as session:
+            ways = await self._ways(session, run_id)
+            return await undo.request(session, RunId(run_id), ways, by=self.who.name, reason=reason)
+
+    async def _ways(self, session: Session, run_id: str) -> Mapping[str, Way]:
+        """How the tools of the run's agent are undone, as this process knows it."""
+        name = (await runs.identity(session, RunId(run_id)))["agent"]
+        agent = self.agents.get(name)
+        if agent is None:
+            raise UnknownAgent(
+                f"Run {run_id} is of agent {name!r}, which is not loaded here, so its undos are not known: "
+                "add it to SUREFOOT_AGENTS."
+            )
+        return agent.undo_ways
