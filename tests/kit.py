@@ -21,6 +21,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from app import Surefoot
+from app.acting import Acting
 from app.demo.worlds.mailbox import Mail, Submission, mails, submissions
 from app.demo.worlds.publishing import publications, requests
 from transactions.approvals import Decision
@@ -39,6 +40,12 @@ def until(what: str, look: Callable[[], T], patience_s: float = PATIENCE_S) -> T
         if time.monotonic() > deadline:
             raise AssertionError(f"never happened: {what}; last answer {answer!r}")
         time.sleep(0.02)
+
+
+async def acting(surefoot: Surefoot, name: str, *roles: str) -> Acting:
+    """Who acts as a principal of this name, which is made with these roles."""
+    await surefoot.set_principal(name, roles=roles)
+    return await surefoot.acting_as(name)
 
 
 @contextmanager
@@ -287,6 +294,19 @@ class Site:
             cursor = connection.execute(query.encode(), parameters)
             return cursor.fetchall() if cursor.description else []
 
+    def sign_in(self, name: str, *roles: str) -> dict[str, str]:
+        """Make a token of a principal with these roles, for every command from here on. Headers for the API."""
+
+        async def made() -> str:
+            surefoot = Surefoot(self.database_url, [])
+            await surefoot.set_principal(name, roles=roles)
+            token = await surefoot.create_token(name)
+            await surefoot.close()
+            return token
+
+        self.env["SUREFOOT_TOKEN"] = asyncio.run(made())
+        return {"Authorization": f"Bearer {self.env['SUREFOOT_TOKEN']}"}
+
     def start(self, agent: str = "monthly_report", input: str = '{"month": "2013-08"}', key: str | None = None) -> str:
         """Start a run by SQL, as any other program would."""
         return self.rows("select surefoot.start_run(%s, %s::jsonb, %s) as run_id", agent, input, key)[0]["run_id"]
@@ -314,8 +334,8 @@ class Site:
 
         async def decide() -> None:
             surefoot = Surefoot(self.database_url, [])
-            await surefoot.set_principal("ada", roles=["approver", "manager"])
-            await (await surefoot.acting_as("ada")).decide(row["approval_id"], decision)
+            ada = await acting(surefoot, "ada", "approver", "manager")
+            await ada.decide(row["approval_id"], decision)
             await surefoot.close()
 
         asyncio.run(decide())

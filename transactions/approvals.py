@@ -70,10 +70,21 @@ async def objection(
         return f"its approval is {row['state']}"
     if row["is_over"]:
         return "its approval has expired: ask again"
+    if row["authenticated"] and not await _may_still(session, row):
+        return f"{row['decided_by']}, who approved it, may not any more: ask again"
     if row["binding_hash"] != binding_hash(tool, arguments, binding):
         bound, now = canonical_json(row["binding"]), canonical_json(binding)
         return f"the approval is bound to {bound}, and it would now be {now}: ask again"
     return None
+
+
+async def _may_still(session: AsyncSession, approval: Mapping[str, Any]) -> bool:
+    """Whether who approved it could do so now: neither disabled nor without the role that counted."""
+    try:
+        now = await principals.get(session, approval["tenant"], approval["decided_by"])
+    except (NotFound, Forbidden):
+        return False
+    return now.may(Role.APPROVER) and approval["decided_role"] in (None, *now.roles)
 
 
 async def binding(session: AsyncSession, action_id: ActionId) -> Mapping[str, JsonValue]:
@@ -156,10 +167,11 @@ async def _right(session: AsyncSession, approval: Mapping[str, Any], who: Princi
         return name if kind == "role" else None
     now = await principals.get(session, who.tenant, who.name)
     now.need(Role.APPROVER)
-    if name not in now.roles if kind == "role" else name != now.name:
+    held = now.roles & who.roles  # of those it has now, what its token may
+    if name not in held if kind == "role" else name != now.name:
         raise Forbidden(
             f"{approval['tool']} needs the approval of {kind} {name!r}, and {now.name} has the roles "
-            f"{', '.join(sorted(now.roles))}."
+            f"{', '.join(sorted(held))}."
         )
     return name if kind == "role" else None
 

@@ -53,26 +53,27 @@ def _parse(text: str, data: Path | None) -> object:
 async def _run(surefoot: Surefoot, agent: str, value: object, key: str | None, *, wait: bool) -> Mapping[str, Any]:
     try:
         who = await acting(surefoot)
-        run_id = await who.start(agent, value, key=key)
-        return await (_follow(surefoot, who, run_id) if wait else who.status(run_id))
+        if not wait:
+            return await who.status(await who.start(agent, value, key=key))
+        async with surefoot.lifespan():  # first of all, for this worker may be the first that serves the agent
+            return await _follow(who, await who.start(agent, value, key=key))
     finally:
         await surefoot.close()
 
 
-async def _follow(surefoot: Surefoot, who: Acting, run_id: str) -> Mapping[str, Any]:
-    """With a worker in this process, until the run waits for a person or ends."""
-    async with surefoot.lifespan():
-        print(f"run {run_id}", flush=True)
-        while True:
-            status = await who.status(run_id)
-            if status["state"] not in (RunState.QUEUED, RunState.RUNNING) and not status["open_deliveries"]:
-                return status
-            if status["state"] == RunState.WAITING and status["waiting_for"] == ["approval"]:
-                return status
-            if status["state"] == RunState.WAITING and await _is_on_the_desk(who, run_id):
-                print("a person has to say what happened: see `surefoot actions list`")
-                return status
-            await asyncio.sleep(_POLL_S)
+async def _follow(who: Acting, run_id: str) -> Mapping[str, Any]:
+    """Until the run waits for a person or ends."""
+    print(f"run {run_id}", flush=True)
+    while True:
+        status = await who.status(run_id)
+        if status["state"] not in (RunState.QUEUED, RunState.RUNNING) and not status["open_deliveries"]:
+            return status
+        if status["state"] == RunState.WAITING and status["waiting_for"] == ["approval"]:
+            return status
+        if status["state"] == RunState.WAITING and await _is_on_the_desk(who, run_id):
+            print("a person has to say what happened: see `surefoot actions list`")
+            return status
+        await asyncio.sleep(_POLL_S)
 
 
 async def _is_on_the_desk(who: Acting, run_id: str) -> bool:

@@ -9,12 +9,26 @@ import httpx
 import pytest
 
 from app import Surefoot
+from app.acting import Acting
 from tests.bad_input.sentences import rows, sentence
 from tests.forked import surefoot as command
-from transactions import DEFAULT_TENANT, Conflict, Database, EntryId, InvalidInput, NotFound, WorkerId, outbox
+from tests.kit import acting
+from transactions import (
+    DEFAULT_TENANT,
+    Conflict,
+    Database,
+    EntryId,
+    InvalidInput,
+    NotFound,
+    Principal,
+    Role,
+    WorkerId,
+    outbox,
+)
 from transactions.outbox import Delivery, End
 
 UNSTORABLE = "A text contains a NUL character or half of a surrogate pair, which Postgres cannot store: remove it."
+OPERATOR = frozenset({Role.OPERATOR})
 State = Literal["pending", "claimed", "delivered", "dead", "discarded"]
 _NUMBERS = itertools.count()
 
@@ -45,10 +59,13 @@ class Desk:
             )
         for name, state in zip(names, states, strict=True):
             if state == "discarded":
-                await self.surefoot.discard(entry_id, consumer=name, reason="for the test", by="eve")
+                await (await self.person("eve")).discard(entry_id, consumer=name, reason="for the test")
             elif state != "pending":
                 await self._deliver(name, state)
         return entry_id
+
+    async def person(self, name: str) -> Acting:
+        return await acting(self.surefoot, name, "operator")
 
     async def claim(self, consumer: str) -> Delivery | None:
         async with self.database.all_tenants("claim") as session:
@@ -128,7 +145,7 @@ async def test_a_discard_of_what_is_settled_or_under_way_says_what_it_is(
 
 async def test_a_redriven_entry_is_due_with_fresh_attempts_and_says_who(desk: Desk, url: str) -> None:
     entry_id = await desk.entry("dead", "delivered")
-    assert await desk.surefoot.redrive(entry_id, by="ada") == [f"{entry_id}-c0"]
+    assert await (await desk.person("ada")).redrive(entry_id) == [f"{entry_id}-c0"]
     found = (await desk.surefoot.entry(entry_id))["deliveries"]
     assert [(row["state"], row["attempt"], row["attempts_max"]) for row in found] == [
         ("pending", 1, 21),
@@ -175,7 +192,7 @@ async def test_a_discard_needs_a_reason_which_is_kept_and_lets_the_next_of_its_k
             await desk.surefoot.discard(first, reason=reason)
     with pytest.raises(InvalidInput, match="The reason has 4001 characters; the limit is 4000"):
         await desk.surefoot.discard(first, reason="r" * 4001)
-    assert await desk.surefoot.discard(first, reason="the address is wrong", by="ada") == ["keyed"]
+    assert await (await desk.person("ada")).discard(first, reason="the address is wrong") == ["keyed"]
     [row] = (await desk.surefoot.entry(first))["deliveries"]
     assert row["detail"] == "discarded by ada: the address is wrong; before: the address is gone"
     with pytest.raises(Conflict, match="only a dead one can be redriven"):
@@ -219,8 +236,9 @@ async def test_what_cannot_be_stored_and_a_name_that_is_none_is_refused(desk: De
     entry_id = await desk.entry("dead")
     before = kept(url)
     for by in ("", " ", "a" * 201, "a\0"):
+        nobody = Principal(DEFAULT_TENANT, by, OPERATOR, authenticated=True)
         with pytest.raises(InvalidInput):
-            await desk.surefoot.redrive(entry_id, by=by)
+            await desk.surefoot.acting_for(nobody).redrive(entry_id)
     for bad in ("a\0", "\ud800"):
         with pytest.raises(InvalidInput):
             await desk.surefoot.entry(bad)
@@ -285,10 +303,11 @@ async def test_over_http_every_refusal_has_its_status_and_one_sentence(desk: Des
         (409, "POST", f"{other}/redrive", {}),
         (404, "POST", f"{path}/redrive", {"consumer": "other"}),
         (422, "POST", f"{path}/redrive", {"when": "now"}),
-        (422, "POST", f"{path}/redrive", {"by": ""}),
+        (422, "POST", f"{path}/redrive", {"by": "ada"}),
         (422, "POST", f"{path}/discard", {}),
         (422, "POST", f"{path}/discard", {"reason": " "}),
         (422, "POST", f"{path}/discard", {"reason": "a\0"}),
+        (422, "POST", f"{path}/discard", {"reason": "r", "by": "ada"}),
         (409, "POST", f"{other}/discard", {"reason": "r"}),
     ):
         answer = await desk.client.request(method, where, json=body)
@@ -296,9 +315,9 @@ async def test_over_http_every_refusal_has_its_status_and_one_sentence(desk: Des
     assert kept(url) == before
     [listed] = [row for row in (await desk.client.get("/outbox?state=dead")).json() if row["entry_id"] == dead]
     assert (listed["why"], listed["standing"]) == ("the address is gone", "dead")
-    answer = await desk.client.post(f"{path}/redrive", json={"by": "ada"})
+    answer = await desk.client.post(f"{path}/redrive")
     assert [row["standing"] for row in answer.json()["deliveries"]] == ["pending"]
-    answer = await desk.client.post(f"{path}/discard", json={"reason": "r", "by": "ada"})
+    answer = await desk.client.post(f"{path}/discard", json={"reason": "r"})
     assert [row["standing"] for row in answer.json()["deliveries"]] == ["discarded"]
     assert dead not in [row["entry_id"] for row in (await desk.client.get("/outbox?topic=news")).json()]
 
@@ -312,10 +331,7 @@ async def test_on_the_command_line(desk: Desk, url: str) -> None:
     listed = command("outbox", "list", "--state", "dead", "--topic", "news", env=env).stdout
     assert f"{dead}\n  news to {dead}-c0\n  dead since " in listed
     assert "to do: put the cause right and redrive it; or discard it with a reason" in listed
-    assert (
-        command("outbox", "redrive", dead, "--as", "ada", env=env).stdout
-        == f"redriven: {dead} to {dead}-c0 is due now\n"
-    )
+    assert command("outbox", "redrive", dead, env=env).stdout == f"redriven: {dead} to {dead}-c0 is due now\n"
     shown = command("outbox", "show", dead, env=env).stdout
     assert '  {"n": 1}\nto ' in shown
-    assert "attempt 1 of 21: redriven by ada; before: the address is gone" in shown
+    assert "attempt 1 of 21: redriven by unauthenticated; before: the address is gone" in shown

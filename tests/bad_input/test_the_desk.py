@@ -13,11 +13,13 @@ from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
 from app import Surefoot
+from app.acting import Acting
 from steps import Action, Tools, durable
 from tests.bad_input.sentences import rows, sentence
 from tests.forked import surefoot as command
+from tests.kit import acting
 from tests.races.scenes import AGENT, Scene, open_scene
-from transactions import ActionId, Conflict, InvalidInput, NotFound, Run
+from transactions import DEFAULT_TENANT, ActionId, Conflict, InvalidInput, NotFound, Principal, Role, Run
 
 UNSTORABLE = "which Postgres cannot store: remove it."
 RESULT = {"payment": 7}
@@ -93,6 +95,11 @@ async def surefoot(made: Actions) -> AsyncIterator[Surefoot]:
 
 
 @pytest.fixture
+async def eve(surefoot: Surefoot) -> Acting:
+    return await acting(surefoot, "eve", "operator")
+
+
+@pytest.fixture
 def changes_nothing(made: Actions) -> Iterator[None]:
     look = (
         "select (select count(*) from surefoot.decisions) as decisions, "
@@ -117,11 +124,11 @@ def changes_nothing(made: Actions) -> Iterator[None]:
     ],
 )
 async def test_what_cannot_be_said_of_it_now_is_a_conflict(
-    made: Actions, surefoot: Surefoot, which: str, outcome: Any, refusal: type[Exception], words: str
+    made: Actions, eve: Acting, which: str, outcome: Any, refusal: type[Exception], words: str
 ) -> None:
     result = RESULT if outcome == "succeeded" else None
     with pytest.raises(refusal, match=words.replace(".+", "@").replace(".", r"\.").replace("@", ".+") + "$"):
-        await surefoot.settle(getattr(made, which), outcome, by="eve", reason="looked", result=result)
+        await eve.settle(getattr(made, which), outcome, reason="looked", result=result)
 
 
 @pytest.mark.usefixtures("changes_nothing")
@@ -138,8 +145,6 @@ async def test_what_cannot_be_said_of_it_now_is_a_conflict(
         ("failed", {"reason": "r" * 4001}, "The reason has 4001 characters; the limit is 4000: shorten it."),
         ("failed", {"reason": "r\0"}, UNSTORABLE),
         ("failed", {"reason": "r\ud800"}, UNSTORABLE),
-        ("failed", {"by": ""}, "Say who decides, in 1 to 200 characters"),
-        ("failed", {"by": "e" * 201}, "Say who decides, in 1 to 200 characters"),
         ("failed", {"evidence": {"seen": "a\0"}}, UNSTORABLE),
         ("failed", {"evidence": "\ud800"}, UNSTORABLE),
         ("failed", {"evidence": float("inf")}, "The evidence is not JSON"),
@@ -147,10 +152,18 @@ async def test_what_cannot_be_said_of_it_now_is_a_conflict(
     ],
 )
 async def test_what_is_said_wrongly_is_refused(
-    made: Actions, surefoot: Surefoot, outcome: Any, says: dict[str, Any], words: str
+    made: Actions, eve: Acting, outcome: Any, says: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
-        await surefoot.settle(made.unknown, outcome, **{"by": "eve", "reason": "looked", **says})
+        await eve.settle(made.unknown, outcome, **{"reason": "looked", **says})
+
+
+@pytest.mark.usefixtures("changes_nothing")
+@pytest.mark.parametrize("name", ["", " ", "e" * 201])
+async def test_a_name_that_is_none_is_refused(made: Actions, surefoot: Surefoot, name: str) -> None:
+    nobody = surefoot.acting_for(Principal(DEFAULT_TENANT, name, frozenset({Role.OPERATOR}), authenticated=True))
+    with pytest.raises(InvalidInput, match="Say who decides, in 1 to 200 characters"):
+        await nobody.settle(made.unknown, "failed", reason="looked")
 
 
 @pytest.mark.usefixtures("changes_nothing")
@@ -159,7 +172,7 @@ async def test_a_result_is_within_limits_where_the_tool_is_not_known_either(made
     try:
         for result, words in (("r" * 600_000, "The result is over 524288 bytes"), ("r\0", UNSTORABLE)):
             with pytest.raises(InvalidInput, match=words):
-                await surefoot.settle(made.unknown, "succeeded", by="eve", result=result)
+                await surefoot.settle(made.unknown, "succeeded", result=result)
     finally:
         await surefoot.close()
 
@@ -167,7 +180,7 @@ async def test_a_result_is_within_limits_where_the_tool_is_not_known_either(made
 @pytest.mark.usefixtures("changes_nothing")
 @pytest.mark.parametrize("action_id", ["nope", "a/1/0:pay", "x" * 5000])
 async def test_what_nobody_has_is_not_found(surefoot: Surefoot, action_id: str) -> None:
-    for call in (surefoot.action(action_id), surefoot.settle(action_id, "failed", by="eve", reason="looked")):
+    for call in (surefoot.action(action_id), surefoot.settle(action_id, "failed", reason="looked")):
         with pytest.raises(NotFound, match=r"^No action .+: see `surefoot actions list`\.$"):
             await call
     with pytest.raises(InvalidInput, match=UNSTORABLE):
@@ -180,7 +193,7 @@ async def test_over_http_each_refusal_has_its_status(made: Actions, surefoot: Su
     async with httpx.AsyncClient(transport=transport, base_url="http://surefoot") as client:
 
         async def refused(action_id: str, **body: object) -> tuple[int, str]:
-            answer = await client.post(f"/actions/{action_id}/decision", json={"by": "eve", **body})
+            answer = await client.post(f"/actions/{action_id}/decision", json=body)
             assert list(answer.json()) == ["error"]
             return answer.status_code, answer.json()["error"]
 
@@ -190,6 +203,7 @@ async def test_over_http_each_refusal_has_its_status(made: Actions, surefoot: Su
             (made.unknown, {"outcome": "succeeded", "result": 7}, 422, "publish does not answer that"),
             (made.unknown, {"outcome": "perhaps"}, 422, "Input should be 'succeeded', 'absent' or 'failed'"),
             (made.unknown, {"outcome": "absent", "when": 1}, 422, "Extra inputs are not permitted"),
+            (made.unknown, {"outcome": "absent", "by": "eve"}, 422, "body.by: Extra inputs are not permitted"),
             (made.unknown, {}, 422, "body.outcome: Field required"),
             ("nope", {"outcome": "absent"}, 404, "No action nope"),
         ):
@@ -213,7 +227,7 @@ async def test_over_http_each_refusal_has_its_status(made: Actions, surefoot: Su
     ],
 )
 def test_on_the_command_line_it_is_one_sentence(made: Actions, arguments: list[str], words: str) -> None:
-    ended = command("actions", "settle", made.unknown, *arguments, "--as", "eve", env={"DATABASE_URL": made.url})
+    ended = command("actions", "settle", made.unknown, *arguments, env={"DATABASE_URL": made.url})
     assert words in sentence(ended)
 
 
@@ -221,27 +235,28 @@ class TestWhatIsSaidRightly:
     """Last, because it decides: the same calls, with what was wrong in them put right."""
 
     async def test_the_first_one_counts_and_the_second_is_told_whose_it_was(
-        self, made: Actions, surefoot: Surefoot
+        self, made: Actions, surefoot: Surefoot, eve: Acting
     ) -> None:
-        await surefoot.settle(made.unknown, "succeeded", by="eve", result={"payment": "7"}, evidence="in the books")
+        joe = await acting(surefoot, "joe", "operator")
+        await eve.settle(made.unknown, "succeeded", result={"payment": "7"}, evidence="in the books")
         for outcome in ("succeeded", "failed"):
             result = RESULT if outcome == "succeeded" else None
             with pytest.raises(
                 Conflict, match=r"is SUCCEEDED: eve said succeeded of attempt 1 at .+ decision counts\.$"
             ):
-                await surefoot.settle(made.unknown, outcome, by="joe", reason="looked too", result=result)
+                await joe.settle(made.unknown, outcome, reason="looked too", result=result)
         file = await surefoot.action(made.unknown)
         assert [(d["decided_by"], d["outcome"], d["evidence"]) for d in file.decisions] == [
             ("eve", "succeeded", "in the books")
         ]
         assert [(r["source"], r["result"]) for r in file.receipts] == [("person", RESULT)]
-        await surefoot.settle(made.used, "failed", by="eve", reason="r" * 4000, evidence="e" * 60_000)
+        await eve.settle(made.used, "failed", reason="r" * 4000, evidence="e" * 60_000)
         rows(
             made.url,
             "update surefoot.actions set attempt_deadline_at = now() - interval '1 s' where action_id = %s returning 1",
             made.early,
         )
-        await surefoot.settle(made.early, "absent", by="eve")
+        await eve.settle(made.early, "absent")
         with pytest.raises(Conflict, match=r"is PREPARED: eve said absent of attempt 1 at .+ decision counts\.$"):
-            await surefoot.settle(made.early, "absent", by="joe")
+            await joe.settle(made.early, "absent")
         assert (await surefoot.desk()).unknown == []

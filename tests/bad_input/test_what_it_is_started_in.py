@@ -42,7 +42,9 @@ def test_a_port_in_use_is_named(migrated: str, used_port: int) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", "127.0.0.9999", ""])
 def test_an_address_that_others_can_reach_is_refused_until_there_are_tokens(host: str, migrated: str) -> None:
     said = sentence(surefoot("serve", "--host", host, env={"DATABASE_URL": migrated}))
-    assert said.startswith(f"{host} is not a loopback address, and there are no tokens yet: listen on 127.0.0.1")
+    assert said.startswith(
+        f"{host} is not a loopback address, and there are no tokens yet: run `surefoot tokens create`"
+    )
 
 
 @pytest.mark.parametrize("port", ["65536", "-1", "http"])

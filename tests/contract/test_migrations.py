@@ -81,7 +81,7 @@ async def test_a_database_of_the_first_version_gets_a_desk_with_what_was_unknown
                 ("r/1/0:pay", ["succeeded", "absent", "failed"])
             ]
             assert [(row["result"], row["counts"]) for row in found.contradictions] == [(2, 1)]
-            await surefoot.settle("r/1/0:pay", "succeeded", by="eve", result=3)
+            await surefoot.settle("r/1/0:pay", "succeeded", result=3)
             assert (await surefoot.desk()).unknown == []
         finally:
             await surefoot.close()

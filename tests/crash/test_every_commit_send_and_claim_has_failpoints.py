@@ -12,7 +12,7 @@ from app.crashtest.outcome import Outcome
 from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
-OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_commit", "commit"})
+OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_administration", "_commit", "commit"})
 # The demo's services are the outside, with files of their own; the kit is not the product.
 OUTSIDE = ("app/demo/", "app/crashtest/")
 # Functions that hand on the name they are given.
@@ -21,7 +21,8 @@ HAND_ON = {
     "transactions/database.py:all_tenants": "opens under the name it is given",
     "steps/calls.py:_commit": "commits under the name it is given",
     "steps/drive.py:once": "commits under the name it is given",
-    "app/surefoot.py:_transaction": "opens under the name it is given",
+    "app/acting/base.py:_transaction": "opens under the name it is given",
+    "app/acting/admin.py:_administration": "opens under the name it is given",
 }
 # Commits that no worker of the traced runs makes; each has both failpoints by construction of `Database.transaction`.
 # The exhaustive pass kills a person's process at those that a person makes, and a worker that is asked to leave.
@@ -36,6 +37,13 @@ NOT_IN_A_RUN = {
     "outbox.redrive": "made by a person",
     "outbox.discard": "made by a person",
     "outbox.unsubscribe": "made by a person",
+    "tenant.create": "made by an admin",
+    "principal.set": "made by an admin",
+    "principal.disable": "made by an admin",
+    "principal.enable": "made by an admin",
+    "token.create": "made by an admin",
+    "token.revoke": "made by an admin",
+    "token.use": "made by whoever shows a token",
     "consumer.take": "only where an application has a local consumer: tests/races/test_local_consumer.py",
     "relay.renew": "only when a consumer takes long: tests/races/test_relay.py",
     "read": "reads for the API and the command line",

@@ -83,7 +83,7 @@ def sound() -> Facts:
         state="completed",
         actions=actions,
         severities=dict(zip(CUSTOMERS, ("high", "high", "low"), strict=True)),
-        said=[{"tool": "page", "outcome": "succeeded", "by": "eve"}],
+        said=[{"tool": "page", "outcome": "succeeded", "by": "eve@demo"}],
         kills=killed,
         kills_planned=4,
         run=replace(run, asked=[*run.asked, run.asked[0], run.asked[3]]),  # the first again; searched for

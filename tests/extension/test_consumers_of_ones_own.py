@@ -99,7 +99,7 @@ def serve_until_told(url: str) -> None:
         surefoot = Surefoot(url, [], subscriptions=[subscription])
         async with surefoot.lifespan():
             [run_id] = [row["run_id"] for row in await surefoot.runs()]
-            await surefoot.cancel(str(run_id), by="ada")
+            await surefoot.cancel(str(run_id))
             async with asyncio.timeout(30):
                 while not rows(url, "select run_id from public.told"):  # noqa: ASYNC110  another task writes it
                     await asyncio.sleep(0.05)
@@ -124,11 +124,11 @@ def test_the_application_that_started_a_run_is_told_and_topics_can_be_listed_and
     assert surefoot("outbox", "topics", env=env).stdout == (
         "run.cancelled to app: a dead entry is passed; at most 2 at once; no live worker has it\n"
     )
-    ended = surefoot("outbox", "unsubscribe", "run.cancelled", "app", "--as", "ada", env=env)
+    ended = surefoot("outbox", "unsubscribe", "run.cancelled", "app", env=env)
     assert ended.stdout.startswith(
         "unsubscribed: app gets no further entry of run.cancelled, until a worker that has it"
     )
     assert sentence(surefoot("outbox", "unsubscribe", "run.cancelled", "app", env=env)) == (
         "'app' is not subscribed to 'run.cancelled': see `surefoot outbox topics`."
     )
-    assert rows(url, "select ended_by from surefoot.subscriptions") == [{"ended_by": "ada"}]
+    assert rows(url, "select ended_by from surefoot.subscriptions") == [{"ended_by": "unauthenticated"}]

@@ -26,7 +26,8 @@ def test_a_cancelled_run_undoes_what_it_did_in_reverse_order(stage: Stage) -> No
     stage.working()  # a second worker, which could be quicker
     listed = stage.command("runs", "undo", run_id, "--list").stdout
     assert listed.count("can be undone: ask for it") == 3
-    asked = stage.command("runs", "undo", run_id, "--as", "eve", "--reason", "the wrong month")
+    stage.sign_in("eve", "admin")
+    asked = stage.command("runs", "undo", run_id, "--reason", "the wrong month")
     assert asked.stdout.count("under way: nothing") + asked.stdout.count("undone: nothing") == 3
     until_undone(stage, run_id)
     assert [sent.text for sent in stage.outside.sent] == DONE + UNDONE
@@ -39,7 +40,7 @@ def test_a_cancelled_run_undoes_what_it_did_in_reverse_order(stage: Stage) -> No
 
 def test_killed_while_undoing_each_is_undone_once(stage: Stage) -> None:
     run_id = cancelled(stage, then_nobody_works=True)
-    ask(stage, lambda surefoot: surefoot.undo(run_id, by="eve"))
+    ask(stage, lambda surefoot: surefoot.undo(run_id))
     for point in ("effect.after_send", "effect.before_send", "effect.answered.after_commit"):
         assert stage.working(point).until_it_dies() == -9
     stage.working()
@@ -49,7 +50,7 @@ def test_killed_while_undoing_each_is_undone_once(stage: Stage) -> None:
 
 def test_control_with_every_verdict_replaced_by_absent_it_is_undone_twice(stage: Stage) -> None:
     run_id = cancelled(stage, then_nobody_works=True)
-    ask(stage, lambda surefoot: surefoot.undo(run_id, by="eve"))
+    ask(stage, lambda surefoot: surefoot.undo(run_id))
     assert stage.working("effect.after_send").until_it_dies() == -9
     stage.rows("update surefoot.actions set attempt_deadline_at = clock_timestamp() where state = 'IN_FLIGHT'")
     stage.working(broken=every_verdict_is_absent)
@@ -63,7 +64,7 @@ def test_control_with_the_list_the_other_way_round_the_first_goes_first(
     run_id = cancelled(stage)
     ascending = load("undo")["effects_of_run"].text.replace("order by a.settled_at desc nulls first", "order by a.turn")
     monkeypatch.setattr(undo, "_UNDO", {**load("undo"), "effects_of_run": text(ascending)})
-    ask(stage, lambda surefoot: surefoot.undo(run_id, by="eve"))
+    ask(stage, lambda surefoot: surefoot.undo(run_id))
     until_undone(stage, run_id)
     assert [sent.text for sent in stage.outside.sent] == [*DONE, *reversed(UNDONE)]
 
@@ -72,7 +73,7 @@ def test_control_without_their_order_they_go_at_once(stage: Stage) -> None:
     """With what comes first held outside, the others arrive there only where nobody looks at the order."""
     run_id = cancelled(stage)
     with stage.outside.held():
-        ask(stage, lambda surefoot: surefoot.undo(run_id, by="eve"))
+        ask(stage, lambda surefoot: surefoot.undo(run_id))
         stage.outside.until_sent(4)
         stage.until_state(stage.script([("note", {"text": "time passes"})]), "completed")
         assert [sent.text for sent in stage.outside.sent[3:]] == ["take back 3"]
@@ -90,7 +91,7 @@ def test_who_asks_twice_asks_once_and_a_live_run_refuses(stage: Stage) -> None:
     stage.command("runs", "cancel", run_id)
     _, api = stage.serve()
     for _ in range(3):
-        answer = api.post(f"/runs/{run_id}/undo", json={"by": "eve"})
+        answer = api.post(f"/runs/{run_id}/undo", json={"reason": "again"})
         assert (answer.status_code, len(answer.json())) == (202, 1)
         assert answer.json()[0]["undo_id"] == f"{run_id}/1/0:place!undo"
     until_undone(stage, run_id, 1)
@@ -118,14 +119,14 @@ def test_what_cannot_be_undone_is_said(stage: Stage) -> None:
 
 def test_one_that_fails_holds_no_other_back_and_can_be_asked_again(stage: Stage) -> None:
     run_id = cancelled(stage, then_nobody_works=True)
-    ask(stage, lambda surefoot: surefoot.undo(run_id, by="eve"))
+    ask(stage, lambda surefoot: surefoot.undo(run_id))
     refusing = stage.working(broken=the_second_refuses)
     until("all have settled", lambda: standings(stage, run_id) == ["undone", "undo_failed", "undone"])
     [failed] = [done for done in ask(stage, lambda s: s.undoable(run_id)) if done.standing == "undo_failed"]
     assert failed.why == "Refused: not that one"
     refusing.kill()
     stage.working()
-    ask(stage, lambda surefoot: surefoot.undo(run_id, by="eve"))
+    ask(stage, lambda surefoot: surefoot.undo(run_id))
     until_undone(stage, run_id)
     assert [sent.reference for sent in stage.outside.sent][3:] == [
         f"{run_id}/3/0:place!undo",
@@ -136,13 +137,13 @@ def test_one_that_fails_holds_no_other_back_and_can_be_asked_again(stage: Stage)
 
 def test_an_undo_whose_outcome_is_unknown_is_on_the_desk_and_the_next_waits_for_it(stage: Stage) -> None:
     run_id = cancelled(stage, "place_for_good", then_nobody_works=True)
-    ask(stage, lambda surefoot: surefoot.undo(run_id, by="eve"))
+    ask(stage, lambda surefoot: surefoot.undo(run_id))
     assert stage.working("effect.after_send").until_it_dies() == -9
     stage.working()
     action_id = f"{run_id}/3/0:place_for_good!undo"
     until("it is on the desk", lambda: [row for row in ask(stage, lambda s: s.desk()).unknown if row["can"]])
     assert len(stage.outside.sent) == 4
-    said = stage.command("actions", "settle", action_id, "succeeded", "--as", "eve", "--result", "null")
+    said = stage.command("actions", "settle", action_id, "succeeded", "--result", "null")
     assert said.returncode == 0, said.stderr
     until_undone(stage, run_id)
     assert [sent.text for sent in stage.outside.sent] == DONE + UNDONE

@@ -5,6 +5,7 @@ import signal
 
 from app import Surefoot
 from steps import gate
+from tests.kit import acting
 from tests.stage import Call, Stage
 from transactions.approvals import Decision
 
@@ -167,7 +168,8 @@ def decide(stage: Stage, run_id: str, n: int, decision: Decision, *, reason: str
 
     async def once() -> None:
         surefoot = Surefoot(stage.database_url, [])
-        await surefoot.decide(approval, decision, by="ada", role="manager", reason=reason)
+        ada = await acting(surefoot, "ada", "approver", "manager")
+        await ada.decide(approval, decision, reason=reason)
         await surefoot.close()
 
     asyncio.run(once())

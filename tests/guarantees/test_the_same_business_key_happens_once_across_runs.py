@@ -186,7 +186,7 @@ def test_a_person_settles_a_keyed_action_by_its_id(stage: Stage) -> None:
     assert action_id in stage.command("actions", "show", action_id).stdout
     path = f"/actions/{quote(action_id, safe='/:')}"
     assert api.get(path).json()["action_id"] == action_id
-    said = api.post(f"{path}/decision", json={"outcome": "succeeded", "by": "eve", "result": 7})
+    said = api.post(f"{path}/decision", json={"outcome": "succeeded", "result": 7})
     assert said.status_code == 200, said.text
     for run_id in (first, second):
         stage.until_state(run_id, "completed")

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 import pytest
 
 from app import Surefoot
+from app.acting import Acting
 from steps.drive import Drive
 from tests.agents.scripted import AGENTS
-from tests.kit import until
+from tests.kit import acting, until
 from tests.stage import Stage
 from transactions import Conflict, InvalidInput
 
@@ -23,11 +24,12 @@ def test_what_can_be_neither_asked_nor_repeated_waits_for_a_person_who_settles_i
     assert action_id in said
     assert "can be said now: succeeded" in said
     with pytest.raises(InvalidInput, match="send_blindly does not answer that"):
-        ask(stage, lambda surefoot: surefoot.settle(action_id, "succeeded", by="eve", result="no number"))
-    settled = stage.command("actions", "settle", action_id, "succeeded", "--as", "eve", "--result", "1")
+        ask(stage, lambda eve: eve.settle(action_id, "succeeded", result="no number"))
+    stage.sign_in("eve", "admin")
+    settled = stage.command("actions", "settle", action_id, "succeeded", "--result", "1")
     assert settled.stdout == f"succeeded; run {run_id} goes on\n"
     with pytest.raises(Conflict, match=r"eve said succeeded of attempt 1 at .+ and one decision counts"):
-        ask(stage, lambda surefoot: surefoot.settle(action_id, "failed", by="joe", reason="it did not"))
+        ask(stage, lambda joe: joe.settle(action_id, "failed", reason="it did not"), as_="joe")
     stage.until_state(run_id, "completed")
     stage.until_quiet(run_id)
     assert [sent.text for sent in stage.outside.sent] == ["a"]
@@ -44,7 +46,7 @@ def test_what_can_be_neither_asked_nor_repeated_waits_for_a_person_who_settles_i
 def test_what_a_person_says_did_not_happen_is_sent_once(stage: Stage) -> None:
     run_id, action_id = unknown(stage, "effect.before_send")
     until("absent is believed", lambda: "absent" in can(stage, action_id))
-    ask(stage, lambda surefoot: surefoot.settle(action_id, "absent", by="eve", reason="nothing there"))
+    ask(stage, lambda eve: eve.settle(action_id, "absent", reason="nothing there"))
     stage.until_state(run_id, "completed")
     assert [sent.text for sent in stage.outside.sent] == ["a"]
     assert [note["text"] for note in stage.notes(run_id)] == ["behind", "after"]
@@ -52,7 +54,7 @@ def test_what_a_person_says_did_not_happen_is_sent_once(stage: Stage) -> None:
 
 def test_what_a_person_says_failed_is_told_to_the_model(stage: Stage) -> None:
     run_id, action_id = unknown(stage, "effect.after_send")
-    ask(stage, lambda surefoot: surefoot.settle(action_id, "failed", by="eve", reason="card declined"))
+    ask(stage, lambda eve: eve.settle(action_id, "failed", reason="card declined"))
     stage.until_state(run_id, "completed")
     assert stage.told(run_id)[0] == ["send_blindly", "failed", "eve says that it failed: card declined"]
     assert len(stage.outside.sent) == 1
@@ -84,11 +86,11 @@ def can(stage: Stage, action_id: str) -> list[str]:
     return stage.rows("select can from surefoot.unknown_actions where action_id = %s", action_id)[0]["can"]
 
 
-def ask(stage: Stage, call: Callable[[Surefoot], Awaitable[T]]) -> T:
+def ask(stage: Stage, call: Callable[[Acting], Awaitable[T]], as_: str = "eve") -> T:
     async def once() -> T:
         surefoot = Surefoot(stage.database_url, AGENTS)
         try:
-            return await call(surefoot)
+            return await call(await acting(surefoot, as_, "admin"))
         finally:
             await surefoot.close()
 

@@ -42,7 +42,7 @@ def test_kill_of_serve_loses_nothing_and_others_follow_approve_and_cancel(stage:
     serving.kill()
     assert {run_id: everything_of(stage, run_id) for run_id in (approved, cancelled)} == before
     assert f"run {approved} of scripted: waiting for approval" in stage.command("runs", "show", approved).stdout
-    assert stage.command("runs", "cancel", cancelled, "--as", "ada").returncode == 0
+    assert stage.command("runs", "cancel", cancelled).returncode == 0
     _, api = stage.serve()
     followed = api.get(f"/runs/{approved}/events").json()["events"]
     assert [event["kind"] for event in followed] == [row["kind"] for row in before[approved]["events"]]
@@ -69,8 +69,7 @@ def test_control_a_run_that_waits_in_its_process_is_seen(stage: Stage) -> None:
 
 
 def decide(api: httpx.Client, approval: str) -> int:
-    body = {"decision": "approve", "by": "ada", "role": "manager"}
-    return api.post(f"/approvals/{approval}/decision", json=body).status_code
+    return api.post(f"/approvals/{approval}/decision", json={"decision": "approve"}).status_code
 
 
 def waiting_runs(stage: Stage) -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from tests.model.machines import Model, changed, is_missed, search, seldom
 from tests.races import invariants
-from tests.races.scenes import ADA, LEASE_S, Scene
+from tests.races.scenes import ADA, LEASE_S, Scene, person
 from transactions import (
     ActionId,
     ApprovalId,
@@ -30,6 +30,9 @@ from transactions.segments import Ending
 from transactions.waits import Wait
 
 CALLS_MAX = 3
+CARL = """
+insert into surefoot.principals (tenant, name, roles, changed_by)
+values ('default', 'carl', '{approver, clerk}', 'test') on conflict do nothing"""
 
 
 @dataclass
@@ -52,8 +55,14 @@ class Approvals(Model):
     def __init__(self, scene: Scene, loop: asyncio.Runner) -> None:
         super().__init__(scene, loop)
         self.execution: Execution = loop.run(scene.running())
+        self.rows(CARL)
+        self.ada_has(("approver", "manager"))
+        self.ada_is_disabled(False)
         self.run, self.segment = "running", 0
         self.calls: list[Call] = []
+
+    def ada_counts(self) -> bool:
+        return self.ada_may and self.ada_is_there
 
     def pick(self, which: int) -> Call:
         gated = [call for call in self.calls if call.gated]
@@ -143,14 +152,12 @@ class Approvals(Model):
             return await approvals.decide(
                 session,
                 ApprovalId(call.action_id),
+                who=person("ada" if right else "carl"),
                 decision="approve" if approve else "reject",
-                by="ada",
-                role="manager" if right else "clerk",
                 reason=None,
-                authenticated=False,
             )
 
-        if not right:
+        if not (right and self.ada_counts()):
             assert self.raised(body, Forbidden)
             return
         if call.approval != "pending" or call.over or self.run == "cancelled":
@@ -205,6 +212,18 @@ class Approvals(Model):
             call.approval = "expired"
             self.refused(call)
 
+    # What an admin does.
+
+    @rule(roles=st.sampled_from((("approver", "manager"), ("approver", "manager"), ("approver",), ("manager",))))
+    def ada_has(self, roles: tuple[str, ...]) -> None:
+        self.rows("update surefoot.principals set roles = %s where name = 'ada'", list(roles))
+        self.ada_may = len(roles) == 2
+
+    @rule(disabled=seldom)
+    def ada_is_disabled(self, disabled: bool) -> None:
+        self.rows("update surefoot.principals set disabled_at = %s where name = 'ada'", "now" if disabled else None)
+        self.ada_is_there = not disabled
+
     # What the relay does.
 
     @precondition(asks)
@@ -213,6 +232,7 @@ class Approvals(Model):
         """Taken, checked and claimed in one transaction; `other`: it would now do something else than was approved."""
         call = self.pick(which)
         may = call.action == "PREPARED" and call.approval == "approved" and not call.over and not other
+        may = may and self.ada_counts()
         if not may:
             assert self.raised(lambda s: self._claim(s, call, other), Objection)
             return
@@ -282,6 +302,15 @@ def test_the_model_misses_each_guard(
 
 def test_the_model_misses_the_binding(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     is_missed(Approvals, database_url, monkeypatch, [approvals], "binding_hash", lambda *_: "the same")
+
+
+def test_the_model_misses_that_who_approved_it_may_not_any_more(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def may(*_: object) -> bool:
+        return True
+
+    is_missed(Approvals, database_url, monkeypatch, [approvals], "_may_still", may)
 
 
 def test_the_model_misses_that_a_cancelled_action_voids_its_approval(

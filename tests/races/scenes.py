@@ -19,6 +19,7 @@ from transactions import (
     ApprovalState,
     Execution,
     Limits,
+    Principal,
     RunId,
     RunState,
     Tenant,
@@ -27,6 +28,7 @@ from transactions import (
     approvals,
     attempts,
     outbox,
+    principals,
     receipts,
     runs,
     segments,
@@ -40,6 +42,7 @@ from transactions.waits import Wait
 AGENT = "report"
 VERSION = "report=1"
 LEASE_S = 3600.0
+MANAGER = ("approver", "manager")
 ADA, BOB, EVE = WorkerId("ada"), WorkerId("bob"), WorkerId("eve")
 Kind = Literal["approval", "delivery", "verification", "follows"]
 
@@ -95,6 +98,8 @@ class Scene:
     # Making.
 
     async def start(self, tenant: Tenant = DEFAULT_TENANT) -> RunId:
+        if tenant != DEFAULT_TENANT:
+            await self.rows("insert into surefoot.tenants (tenant) values (%s) on conflict do nothing", tenant)
         async with self.database.transaction("start", tenant) as session:
             return await runs.start(session, agent=AGENT, input={}, key=None, tenant=tenant, principal="test")
 
@@ -150,12 +155,14 @@ class Scene:
             )
         return self.wait(execution, position, kind)
 
-    async def unknown(self, *, doubted: bool = True, **limits: Any) -> tuple[Execution, ActionId, Ticket]:
+    async def unknown(
+        self, *, doubted: bool = True, tenant: Tenant = DEFAULT_TENANT, **limits: Any
+    ) -> tuple[Execution, ActionId, Ticket]:
         """A run that waits for an effect that was sent and not answered; the ticket is of a relay that still holds it.
 
         limits: of the request, which otherwise is over at once.
         """
-        execution = await self.running()
+        execution = await self.running(tenant)
         request = self.request(execution, 0, gated=False, attempt_s=0.0001)
         request = replace(request, limits=replace(request.limits, **limits))
         async with self.database.transaction("calls", execution.tenant) as session:
@@ -233,11 +240,9 @@ class Scene:
             return await approvals.decide(
                 session,
                 ApprovalId(approval_id),
+                who=person(by),
                 decision=decision,
-                by=by,
-                role="manager",
                 reason=None,
-                authenticated=False,
             )
 
     async def expire(self, approval_id: str) -> bool:
@@ -293,6 +298,11 @@ class Scene:
         return seen
 
 
+def person(name: str, *roles: str) -> Principal:
+    """Ada and Bob are managers, as the scene has them."""
+    return Principal(DEFAULT_TENANT, name, frozenset(roles or MANAGER), authenticated=True)
+
+
 @asynccontextmanager
 async def open_scene(url: str) -> AsyncGenerator[Scene]:
     """A scene on an empty, migrated database."""
@@ -308,6 +318,8 @@ async def open_scene(url: str) -> AsyncGenerator[Scene]:
                 for worker_id in (ADA, BOB, EVE):
                     await register(session, worker_id)
                 await workers.announce_agent(session, name=AGENT, version="1", input_schema={})
+                for name in ("ada", "bob"):
+                    await principals.put(session, DEFAULT_TENANT, name, roles=MANAGER, by="test")
             yield Scene(database, admin, monitor)
         finally:
             await database.close()

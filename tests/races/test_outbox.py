@@ -281,12 +281,10 @@ async def test_an_acknowledgement_of_an_old_attempt_would_count_without_its_chec
 
 
 async def test_a_live_claimant_is_not_robbed_by_someone_who_cannot_see_its_worker(scene: Scene) -> None:
-    """A tenant's transactions do not see the rows of workers, which is no sign of death."""
+    """That no row of a worker is seen, such as one of another tenant, is no sign of its death."""
     tenant = Tenant("b")
-    await scene.rows(
-        "insert into surefoot.agents (tenant, name, version, input_schema) values ('b', 'report', '1', '{}')"
-    )
     execution = await scene.running(tenant)
+    await scene.rows("update surefoot.workers set tenant = 'elsewhere'")
     request = scene.request(execution, 0, gated=False)
     async with scene.database.transaction("tool.effect", tenant) as session:
         await scene.prepare(session, execution, request)

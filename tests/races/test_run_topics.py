@@ -7,8 +7,9 @@ import psycopg
 import pytest
 
 from tests.races.scenes import ADA, BOB, Scene
-from tests.races.test_subscriptions import announce
-from transactions import RunId, RunState, outbox, segments
+from tests.races.test_relay import Takes, relay_of
+from tests.races.test_subscriptions import announce, put
+from transactions import RunId, RunState, Tenant, outbox, segments
 from transactions.segments import Ending
 
 TOLD = (
@@ -73,6 +74,34 @@ async def test_a_finished_run_is_told_with_its_output_to_each_who_is_subscribed(
         ("app", False, outbox.DELIVERY_ATTEMPTS_MAX),
         ("archive", True, outbox.DELIVERY_ATTEMPTS_MAX),
     ]
+
+
+async def test_a_consumer_that_is_subscribed_once_gets_the_entries_of_every_tenant(scene: Scene) -> None:
+    """Subscriptions are the deployment's: what a tenant's tool puts, and what its runs come to."""
+    acme = Tenant("acme")
+    await announce(scene, "app", "news")
+    execution = await scene.running(acme)
+    await put(scene, "put by a tool", tenant=acme)
+    await scene.end(execution, Ending(state=RunState.COMPLETED, turns=1, usage={}, output=1, reason=None))
+    assert await told(scene) == [("run.finished", "completed", "app"), ("news", None, "app")]
+    app = Takes()
+    while await relay_of(scene, {"app": app}).run_once():
+        pass
+    entries = await scene.rows("select entry_id from surefoot.outbox_entries")
+    assert sorted(app.order) == sorted(entry_id for (entry_id,) in entries)
+    deliveries = "select distinct e.tenant, d.tenant, d.state from surefoot.outbox_entries e"
+    assert await scene.rows(f"{deliveries} join surefoot.outbox_deliveries d using (entry_id)") == [
+        ("acme", "acme", "delivered")
+    ]
+
+
+async def test_control_a_subscription_of_a_tenant_gets_nothing(scene: Scene) -> None:
+    """A row that only one tenant has is nobody's: the lookups go to the deployment's."""
+    await scene.rows("update surefoot.subscriptions set tenant = 'acme'")
+    execution = await scene.running(Tenant("acme"))
+    await put(scene, "put by a tool", tenant=Tenant("acme"))
+    await scene.end(execution, Ending(state=RunState.COMPLETED, turns=1, usage={}, output=1, reason=None))
+    assert await told(scene) == [("news", None, "news")]
 
 
 async def test_every_path_into_a_state_is_told(scene: Scene) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.races.interleave import Pace, in_lanes
 from tests.races.scenes import AGENT, Scene
-from transactions import DEFAULT_TENANT, Conflict, RunId, Tenant, UnknownAgent, runs
+from transactions import DEFAULT_TENANT, Conflict, Forbidden, RunId, Tenant, UnknownAgent, runs
 
+B = Tenant("b")
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 _NOTHING = (
     "select (select count(*) from surefoot.runs), (select count(*) from surefoot.segments),"
@@ -87,12 +88,35 @@ async def test_a_start_that_rolls_back_starts_nothing(scene: Scene) -> None:
 
 async def test_a_start_leaves_the_callers_tenant_as_it_was(scene: Scene) -> None:
     """It may be one statement of a longer transaction, which must go on seeing its own tenant's rows."""
-    await scene.rows("insert into surefoot.agents select 'b', name, version, input_schema from surefoot.agents")
-    async with scene.database.transaction("caller", Tenant("b")) as session:
-        mine = await runs.start(session, agent=AGENT, input={}, key=None, tenant=Tenant("b"), principal="test")
-        await runs.start(session, agent=AGENT, input={}, key=None, tenant=DEFAULT_TENANT, principal="test")
+    await scene.rows("insert into surefoot.tenants (tenant) values ('b')")
+    async with scene.database.transaction("caller", B) as session:
+        mine = await runs.start(session, agent=AGENT, input={}, key=None, tenant=B, principal="test")
         assert (await runs.status(session, mine))["tenant"] == "b"
     async with await psycopg.AsyncConnection.connect(scene.database.url) as anyone:
         await anyone.execute("select surefoot.start_run(%s, %s)", (AGENT, json.dumps({})))
         cursor = await anyone.execute("select current_setting('surefoot.tenant', true)")
         assert await cursor.fetchone() in [(None,), ("",)]
+
+
+@pytest.mark.parametrize(
+    ("bound", "tenant", "words"),
+    [
+        ("b", "default", 'bound to tenant "b" and may not start a run of tenant "default"'),
+        ("default", "b", 'bound to tenant "default" and may not start a run of tenant "b"'),
+        ("", "nowhere", 'o tenant named "nowhere": make it with `surefoot tenants create`'),
+        ("nowhere", "nowhere", 'o tenant named "nowhere": make it with `surefoot tenants create`'),
+    ],
+)
+async def test_a_start_for_another_tenant_or_for_none_is_refused(
+    scene: Scene, bound: str, tenant: str, words: str
+) -> None:
+    await scene.rows("insert into surefoot.tenants (tenant) values ('b')")
+    with pytest.raises(Forbidden, match=words):
+        async with scene.database.transaction("caller", Tenant(bound)) as session:
+            await runs.start(session, agent=AGENT, input={}, key=None, tenant=Tenant(tenant), principal="test")
+    async with await psycopg.AsyncConnection.connect(scene.database.url) as anyone:
+        await anyone.execute("select set_config('surefoot.tenant', %s, false)", (bound,))
+        with pytest.raises(psycopg.errors.DatabaseError, match=words) as refused:
+            await anyone.execute("select surefoot.start_run(%s, '{}', tenant => %s)", (AGENT, tenant))
+    assert refused.value.sqlstate == "SF003"
+    assert await scene.rows(_NOTHING) == [(0, 0, 0, 0)]

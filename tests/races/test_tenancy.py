@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -24,16 +25,24 @@ from transactions import (
     messages,
     number_fenced,
     outbox,
+    principals,
     receipts,
     record_steps,
+    tokens,
 )
 from transactions.desk import Statement
 from transactions.segments import Ending
 
 B = Tenant("b")
 ROLES = ("surefoot_app", "surefoot_worker")
+# What is the deployment's: rows of tenant `default`, which every tenant sees and none but it changes.
+DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits")
+SHOWN_BY = ("worker_status", "outbox_topics")  # views of such rows
+SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
+ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
 APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions")
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
+DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"
 
 Connection = psycopg.Connection[Any]
 
@@ -52,6 +61,9 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
     )
     await scene.rows("insert into surefoot.consumer_limits (tenant, consumer) values (%s, 'c')", tenant)
     execution = await scene.running(tenant)
+    async with scene.database.all_tenants("token.create") as session:
+        await principals.put(session, tenant, "eve", roles=["admin"], by="test")
+        await tokens.create(session, tenant, "eve", scopes=None, expires=timedelta(days=1), by="test")
     async with scene.database.transaction("calls", tenant) as session:
         sent = await scene.call(session, execution, 0, "verification")
         await attempts.judge(session, sent.action_id, attempt=1, verdict="unsure", evidence="?", worker_id=ADA)
@@ -122,7 +134,7 @@ def test_every_table_and_view_has_rows_of_both_tenants(owner: Connection) -> Non
     """Without rows there is nothing to hide, and the next tests would show nothing."""
     for name in [*_tables(owner), *_views(owner)]:
         for tenant in (DEFAULT_TENANT, B):
-            with _as(owner, "surefoot_app", tenant):
+            with _as(owner, "surefoot_worker" if name in SECRET else "surefoot_app", tenant):
                 assert _count(owner, name, tenant) > 0, f"{name} has no row of {tenant}"
 
 
@@ -142,6 +154,13 @@ def test_no_row_crosses_the_border_of_its_tenant(owner: Connection) -> None:
         "alter table surefoot.inbox disable row level security",
         "alter view surefoot.run_status set (security_invoker = false)",
         "create table surefoot.new (tenant text)",
+        "drop policy deployment on surefoot.agents",
+        "alter policy deployment on surefoot.agents using (true)",
+        "create policy deployment on surefoot.runs for select using (tenant = 'default')",
+        "grant select on surefoot.api_tokens to surefoot_app",
+        "grant select (token_id) on surefoot.api_tokens to surefoot_app",
+        "grant insert on surefoot.principals to surefoot_app",
+        "grant update (tokens_since) on surefoot.tenants to surefoot_app",
         "create table surefoot.new (nobodys text)",
         "grant delete on surefoot.runs to surefoot_app",
         "grant truncate on surefoot.runs to surefoot_worker",
@@ -166,6 +185,9 @@ def test_each_hole_in_the_fence_is_seen(owner: Connection, tampering: str) -> No
         "alter policy tenant on surefoot.approvals using (true)",
         "alter policy tenant on surefoot.steps with check (true)",
         "create policy more on surefoot.actions using (true)",
+        "alter policy deployment on surefoot.agents using (true)",
+        "create policy deployment on surefoot.runs for select using (tenant = 'default')",
+        "create policy more on surefoot.agents for update using (tenant = 'default')",
         "alter table surefoot.inbox disable row level security",
         "alter view surefoot.run_status set (security_invoker = false)",
         "alter role surefoot_app bypassrls",
@@ -203,10 +225,13 @@ def _catalogue(owner: Connection) -> Iterator[str]:
             " where schemaname = 'surefoot' and tablename = %s order by policyname",
             name,
         )
-        if policies != [
+        expected = [
             ("tenant", "PERMISSIVE", ["public"], "ALL", QUAL, None),
             ("worker", "PERMISSIVE", ["surefoot_worker"], "ALL", "true", None),
-        ]:
+        ]
+        if name in DEPLOYMENT:
+            expected.insert(0, ("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
+        if policies != expected:
             yield f"{name}: policies {policies}"
     for name, options in _rows(
         owner,
@@ -262,11 +287,22 @@ def _privileges(owner: Connection) -> Iterator[str]:
         for name in APPEND_ONLY:
             if _rows(owner, "select has_any_column_privilege(%s, %s, 'update')", role, f"surefoot.{name}")[0][0]:
                 yield f"{role} may update {name}, which is append-only"
+    for privilege, names in (("select", SECRET), ("insert", ADMINISTRATION), ("update", ADMINISTRATION)):
+        for name in names:
+            may = "select has_any_column_privilege('surefoot_app', %s, %s)"
+            if _rows(owner, may, f"surefoot.{name}", privilege)[0][0]:
+                yield f"surefoot_app may {privilege} {name}"
 
 
 def _crossings(owner: Connection) -> Iterator[str]:
     """Try it, as the application's role bound to the default tenant, on every table and view."""
     for name in [*_tables(owner), *_views(owner)]:
+        if name in SECRET:
+            continue
+        if name not in (*DEPLOYMENT, *SHOWN_BY):
+            with _as(owner, "surefoot_app", B):
+                if _count(owner, name, DEFAULT_TENANT):
+                    yield f"{name}: rows of the default tenant are visible to another"
         with _as(owner, "surefoot_app", DEFAULT_TENANT):
             if _count(owner, name, B):
                 yield f"{name}: rows of another tenant are visible"
@@ -279,13 +315,13 @@ def _crossings(owner: Connection) -> Iterator[str]:
             insert = "insert into {t} overriding system value select * from jsonb_populate_record(null::{t}, %s::jsonb)"
             if not _refused(owner, insert, copy, table=name):
                 yield f"{name}: a row of another tenant was written"
-        if name in APPEND_ONLY:
+        if name in (*APPEND_ONLY, *ADMINISTRATION):
             continue
-        with _as(owner, "surefoot_app", DEFAULT_TENANT):
-            cursor = owner.execute(_composed("update {} set tenant = tenant", name))
-            mine = _rows(owner, "select count(*) from {} where tenant = %s", DEFAULT_TENANT, table=name)[0][0]
-            if cursor.rowcount > mine:
-                yield f"{name}: rows of another tenant were changed"
+        for tenant in (DEFAULT_TENANT, B):
+            with _as(owner, "surefoot_app", tenant):
+                cursor = owner.execute(_composed("update {} set tenant = tenant", name))
+                if cursor.rowcount > _count(owner, name, tenant):
+                    yield f"{name}: rows of another tenant were changed"
         if not _refused(owner, "update {} set tenant = %s where tenant = %s", B, DEFAULT_TENANT, table=name):
             yield f"{name}: a row was given to another tenant"
 

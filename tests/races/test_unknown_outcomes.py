@@ -140,7 +140,7 @@ async def test_a_receipt_that_comes_after_absent_and_a_second_send_is_shown_as_a
     assert other.sent == [1, 2]
     await driven.scene.receive(driven.action_id, attempt=1, result=3)
     async with driven.scene.database.transaction("read", DEFAULT_TENANT) as session:
-        (shown,) = (await desk.look(session, limit=10)).contradictions
+        (shown,) = (await desk.look(session, DEFAULT_TENANT, limit=10)).contradictions
     assert (shown["attempt"], shown["result"], shown["counts"]) == (1, 3, 7)
     assert shown["why"] == "attempt 1 was answered too: it may have happened twice"
     assert (await driven.state())[0] == "SUCCEEDED"

@@ -301,11 +301,9 @@ async def test_a_refusal_may_be_as_long_as_a_reason_may_be(scene: Scene) -> None
         await approvals.decide(
             session,
             ApprovalId(waiting.action(0)),
+            who=scenes.person("ada"),
             decision="reject",
-            by="ada",
-            role="manager",
             reason="x" * 4000,
-            authenticated=False,
         )
     seen = await scene.seen(waiting.run_id)
     assert [approval["state"] for approval in seen["approvals"]] == ["rejected", "void"]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from app import Surefoot
+from app.acting import Acting
 from app.agents.ticket_triage.request import EXAMPLE, TriageRequest
 from app.demo.worlds import legacy_tracker, pager, tickets, web
-from tests.kit import Process, Site, Zygote, until
+from tests.kit import Process, Site, Zygote, acting, until
 from transactions.approvals import Decision
 from transactions.desk import Outcome
 
@@ -53,23 +54,23 @@ class Office:
         """Wait until the run asks a lead, and decide."""
         asked = "select approval_id from surefoot.approvals where run_id = %s and state = 'pending'"
         [row] = until("a lead is asked", lambda: self.site.rows(asked, run_id))
-        self._as_a_person(lambda surefoot: surefoot.decide(row["approval_id"], decision, by="ada", role="lead"))
+        self._as("ada", ["approver", "lead"], lambda ada: ada.decide(row["approval_id"], decision))
 
     def settle(self, run_id: str, outcome: Outcome, result: int | None = None) -> None:
         """Wait until an effect of the run is on the desk, and say what became of it."""
         unknown = "select action_id from surefoot.unknown_actions where run_id = %s and waits_for = 'person'"
         [row] = until("an effect is on the desk", lambda: self.site.rows(unknown, run_id))
-        self._as_a_person(lambda surefoot: surefoot.settle(row["action_id"], outcome, by="eve", result=result))
+        self._as("eve", ["operator"], lambda eve: eve.settle(row["action_id"], outcome, result=result))
 
-    def _as_a_person(self, act: Callable[[Surefoot], Any]) -> None:
-        async def acting() -> None:
+    def _as(self, name: str, roles: list[str], act: Callable[[Acting], Any]) -> None:
+        async def once() -> None:
             surefoot = Surefoot(self.site.database_url, [])
             try:
-                await act(surefoot)
+                await act(await acting(surefoot, name, *roles))
             finally:
                 await surefoot.close()
 
-        asyncio.run(acting())
+        asyncio.run(once())
 
     def actions(self, run_id: str) -> dict[str, str]:
         """The state of each action that sends something, by its place and tool."""
