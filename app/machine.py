@@ -1,6 +1,7 @@
 """Which machine this is, and whether a process on it is still the same one. Linux; elsewhere leases alone decide."""
 
 import os
+from ipaddress import ip_address
 from pathlib import Path
 
 
@@ -25,3 +26,11 @@ def pid_start(pid: int) -> str | None:
 def is_gone(pid: int, start: str) -> bool:
     """Whether the process that started then under this pid has ended. Only for processes of this `machine_id`."""
     return pid_start(pid) != start
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine can be there."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

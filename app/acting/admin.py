@@ -39,7 +39,7 @@ class AdminActs(Base):
             return await principals.page(session, of)
 
     async def disable_principal(self, name: str, *, tenant: str | None = None) -> None:
-        """It may nothing any more, nor do its tokens, and what it approved and was not done yet is asked for again."""
+        """It may nothing any more, nor do its tokens, and what it approved and was not done yet does not count."""
         of = self._of(tenant)
         async with self._administration("principal.disable") as session:
             await principals.disable(session, of, name, by=self.who.name)

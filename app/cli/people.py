@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from app.acting import Acting
 from app.cli.session import ask
 
 tokens = typer.Typer(no_args_is_help=True, help="Tokens of principals: for the API, and for SUREFOOT_TOKEN.")
@@ -29,13 +30,13 @@ def create(
     tenant: Of = None,
 ) -> None:
     """Make a token and print it, this once. With --role the principal is made first, or given these roles."""
-    if role:
-        ask(lambda who: who.set_principal(principal, roles=role, tenant=tenant), owner_may=True)
-    token = ask(
-        lambda who: who.create_token(principal, scopes=scope or None, expires=timedelta(days=days), tenant=tenant),
-        owner_may=True,
-    )
-    print(token)
+
+    async def make(who: Acting) -> str:
+        if role:
+            await who.set_principal(principal, roles=role, tenant=tenant)
+        return await who.create_token(principal, scopes=scope or None, expires=timedelta(days=days), tenant=tenant)
+
+    print(ask(make, owner_may=True))
 
 
 @tokens.command("list")
@@ -78,7 +79,7 @@ def list_principals(tenant: Of = None) -> None:
 
 @principals.command("disable")
 def disable(principal: Name, tenant: Of = None) -> None:
-    """It may nothing any more; what it approved and was not done yet is asked for again."""
+    """It may nothing any more, and what it approved and was not done yet does not count."""
     ask(lambda who: who.disable_principal(principal, tenant=tenant), owner_may=True)
     print(f"disabled {principal}")
 

@@ -4,13 +4,13 @@ import asyncio
 import logging
 import signal
 import socket
-from ipaddress import ip_address
 from typing import Annotated
 
 import typer
 import uvicorn
 
 from app.cli.session import fail, opened
+from app.machine import is_loopback
 from app.surefoot import Surefoot
 
 Host = Annotated[str, typer.Option(help="address to listen on; only loopback while there are no tokens")]
@@ -22,7 +22,7 @@ def serve(host: Host = "127.0.0.1", port: Port = 8080, reload: Reload = False) -
     """Serve the API and run a worker in this process."""
     _log()
     with opened() as surefoot:
-        if not _is_loopback(host) and asyncio.run(_is_open(surefoot)):
+        if not is_loopback(host) and asyncio.run(_is_open(surefoot)):
             fail(f"{host} is not a loopback address, and there are no tokens yet: run `surefoot tokens create` first.")
         if reload:  # what is wrong is told here, once, and not at every restart
             _check_port(host, port).close()
@@ -79,13 +79,6 @@ def _check_port(host: str, port: int) -> socket.socket:
         listener.close()
         fail(f"Port {port} on {host} cannot be used ({error.strerror}): stop what uses it, or choose another (--port).")
     return listener
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _log() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from app.settings import Settings
 from app.surefoot import Surefoot
 from transactions import Conflict, Role
 
+STARTER = "demo@demo"  # no name that somebody else would have
 KEY_PREFIX = "demo-"  # the idempotency key of every run of a demo begins so
 
 
@@ -137,14 +139,15 @@ class Records:
 
         self._runner.run(settle())
 
-    def sign_in(self) -> Mapping[str, str]:
-        """Headers for the API of a worker; none while no token was ever made here."""
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """For the API of a worker: who asks, or nothing while no token was ever made here."""
 
         async def token() -> str | None:
             if await self._surefoot.is_open():
                 return None
-            await self._surefoot.set_principal("demo", roles=[Role.OPERATOR])
-            return await self._surefoot.create_token("demo", expires=timedelta(hours=1))
+            await self._surefoot.set_principal(STARTER, roles=[Role.OPERATOR])
+            return await self._surefoot.create_token(STARTER, expires=timedelta(hours=1))
 
         found = self._runner.run(token())
         return {} if found is None else {"Authorization": f"Bearer {found}"}

@@ -74,7 +74,7 @@ class Scene:
             "POST",
             "/runs",
             {"agent": "monthly_report", "input": request},
-            {"Idempotency-Key": key, **self.records.sign_in()},
+            {"Idempotency-Key": key, **self.records.headers},
         )
         run_id = self.records.run_of_key(key) if answer is None else answer["run_id"]
         if run_id is None:

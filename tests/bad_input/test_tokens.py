@@ -1,13 +1,10 @@
 """Tokens, principals and tenants: what cannot be is refused in one sentence, and a secret is kept nowhere."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 from sqlalchemy import make_url
@@ -15,39 +12,13 @@ from sqlalchemy import make_url
 from app import Surefoot
 from app.acting import Acting
 from tests.bad_input.sentences import rows, sentence
-from tests.forked import plain_environment
 from tests.forked import surefoot as command
-from tests.kit import Process, Zygote
-from tests.people import bearer, dump
+from tests.people import dump
 from transactions import Conflict, Forbidden, InvalidInput, NotFound, Principal, Role, Tenant, Unauthenticated
 
 Clone = Callable[[str], AbstractContextManager[str]]
 ACME = Tenant("acme")
 WHO = "Who asks? Give a token: `Authorization: Bearer sf_...`, or SUREFOOT_TOKEN=sf_... here."
-
-
-@pytest.fixture
-def open_(clone: Clone) -> Iterator[str]:
-    """A database where no token was ever made."""
-    with clone("nobody_yet") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def closed(clone: Clone) -> Iterator[tuple[str, str]]:
-    """A database with a first token, Ada's, who is an admin; and that token."""
-
-    async def close(url: str) -> str:
-        surefoot = Surefoot(url, [])
-        await surefoot.set_principal("ada", roles=["admin"])
-        token = await surefoot.create_token("ada")
-        await surefoot.create_tenant(ACME)
-        await surefoot.set_principal("amy", roles=["admin", "approver"], tenant=ACME)
-        await surefoot.close()
-        return token
-
-    with clone("closed") as url:
-        yield url, asyncio.run(close(url))
 
 
 @pytest.fixture
@@ -247,50 +218,6 @@ def test_another_login_administrates_nothing(closed: tuple[str, str]) -> None:
             assert dump(closed[0]) == before
         finally:
             owner.execute("drop role surefoot_test_guest")
-
-
-# Where it listens, and whom it hears.
-
-
-def test_beyond_loopback_it_serves_once_there_are_tokens(
-    closed: tuple[str, str], open_: str, zygote: Zygote, tmp_path: Path
-) -> None:
-    said = sentence(command("serve", "--host", "0.0.0.0", "--port", "0", env={"DATABASE_URL": open_}))
-    assert said == (
-        "0.0.0.0 is not a loopback address, and there are no tokens yet: run `surefoot tokens create` first."
-    )
-    url, token = closed
-    env = {**plain_environment(), "DATABASE_URL": url}
-    words = ["-m", "app.cli", "serve", "--host", "0.0.0.0", "--port", "0"]
-    process = Process(tmp_path / "log", words, env, zygote=zygote)
-    try:
-        port = make_url(process.until_it_says("surefoot serves ").split()[2]).port
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-            assert client.get("/runs").status_code == 401
-            assert client.get("/runs", headers=bearer(token)).json() == []
-            assert client.get("/runs", headers=bearer("sf_" + token)).status_code == 401
-    finally:
-        process.kill()
-    assert token.split("_", 2)[2] not in process.said()
-
-
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [("127.0.0.1", 200), ("127.9.9.9", 200), ("::1", 200), ("192.0.2.7", 403), ("::ffff:192.0.2.7", 403), ("", 403)],
-)
-async def test_without_tokens_only_this_machine_is_answered(open_: str, host: str, status: int) -> None:
-    surefoot = Surefoot(open_, [])
-    transport = httpx.ASGITransport(surefoot.web, client=(host, 1234))
-    async with httpx.AsyncClient(transport=transport, base_url="http://surefoot") as client:
-        answer = await client.get("/runs")
-        assert answer.status_code == status
-        if status == 403:
-            assert answer.json()["error"] == (
-                "There are no tokens yet, so only this machine is served: run `surefoot tokens create` on it."
-            )
-        forwarded = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
-        assert (await client.get("/runs", headers=forwarded)).status_code == status
-    await surefoot.close()
 
 
 # The secret.

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 
+from tests.races.fences import SECRET, Acting, B, Connection, count, crossings, tables, views, violations
 from tests.races.scenes import ADA, Scene, open_scene
 from transactions import (
     DEFAULT_TENANT,
@@ -32,19 +31,6 @@ from transactions import (
 )
 from transactions.desk import Statement
 from transactions.segments import Ending
-
-B = Tenant("b")
-ROLES = ("surefoot_app", "surefoot_worker")
-# What is the deployment's: rows of tenant `default`, which every tenant sees and none but it changes.
-DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits")
-SHOWN_BY = ("worker_status", "outbox_topics")  # views of such rows
-SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
-ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
-APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions")
-QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
-DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"
-
-Connection = psycopg.Connection[Any]
 
 
 async def populate(scene: Scene, tenant: Tenant) -> None:
@@ -132,10 +118,10 @@ def owner(populated: str) -> Iterator[Connection]:
 
 def test_every_table_and_view_has_rows_of_both_tenants(owner: Connection) -> None:
     """Without rows there is nothing to hide, and the next tests would show nothing."""
-    for name in [*_tables(owner), *_views(owner)]:
+    for name in [*tables(owner), *views(owner)]:
         for tenant in (DEFAULT_TENANT, B):
-            with _as(owner, "surefoot_worker" if name in SECRET else "surefoot_app", tenant):
-                assert _count(owner, name, tenant) > 0, f"{name} has no row of {tenant}"
+            with Acting(owner, "surefoot_worker" if name in SECRET else "surefoot_app", tenant):
+                assert count(owner, name, tenant) > 0, f"{name} has no row of {tenant}"
 
 
 def test_no_row_crosses_the_border_of_its_tenant(owner: Connection) -> None:
@@ -196,192 +182,4 @@ def test_each_hole_in_the_fence_is_seen(owner: Connection, tampering: str) -> No
 def test_each_hole_can_be_walked_through(owner: Connection, tampering: str) -> None:
     """What the catalogue says is one thing; a row that crosses is another."""
     owner.execute(tampering.encode())
-    assert list(_crossings(owner)) != []
-
-
-# What is wrong, in words; nothing when all is well.
-
-
-def violations(owner: Connection) -> list[str]:
-    return [*_catalogue(owner), *_privileges(owner)] or list(_crossings(owner))
-
-
-def _catalogue(owner: Connection) -> Iterator[str]:
-    for name, has_tenant, secured, forced in _rows(
-        owner,
-        "select relname, exists (select 1 from pg_attribute a where attrelid = c.oid and attname = 'tenant'),"
-        " relrowsecurity, relforcerowsecurity from pg_class c"
-        " where relnamespace = 'surefoot'::regnamespace and relkind in ('r', 'p')",
-    ):
-        if not has_tenant:
-            if name != "schema_version":
-                yield f"{name} has no tenant"
-            continue
-        if not (secured and forced):
-            yield f"{name}: row-level security is {'on' if secured else 'off'}, {'forced' if forced else 'not forced'}"
-        policies = _rows(
-            owner,
-            "select policyname, permissive, roles, cmd, qual, with_check from pg_policies"
-            " where schemaname = 'surefoot' and tablename = %s order by policyname",
-            name,
-        )
-        expected = [
-            ("tenant", "PERMISSIVE", ["public"], "ALL", QUAL, None),
-            ("worker", "PERMISSIVE", ["surefoot_worker"], "ALL", "true", None),
-        ]
-        if name in DEPLOYMENT:
-            expected.insert(0, ("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
-        if policies != expected:
-            yield f"{name}: policies {policies}"
-    for name, options in _rows(
-        owner,
-        "select relname, reloptions from pg_class"
-        " where relnamespace = 'surefoot'::regnamespace and relkind in ('v', 'm')",
-    ):
-        if "security_invoker=true" not in (options or []):
-            yield f"view {name} shows its owner's rows"
-
-
-def _privileges(owner: Connection) -> Iterator[str]:
-    for role, power in _rows(
-        owner,
-        "select rolname, rolsuper or rolbypassrls or rolcanlogin or rolcreaterole or rolcreatedb"
-        " from pg_roles where rolname = any(%s)",
-        list(ROLES),
-    ):
-        if power:
-            yield f"{role} may more than a role that owns nothing"
-    for member, of in _rows(
-        owner,
-        "select m.rolname, g.rolname from pg_auth_members a join pg_roles m on m.oid = a.member"
-        " join pg_roles g on g.oid = a.roleid where m.rolname = any(%s)",
-        list(ROLES),
-    ):
-        yield f"{member} is a member of {of}"
-    for kind, name, role in _rows(
-        owner,
-        "select kind, name, rolname from (select 'relation', relname, relowner from pg_class"
-        " union all select 'function', proname, proowner from pg_proc"
-        " union all select 'schema', nspname, nspowner from pg_namespace) o (kind, name, owner)"
-        " join pg_roles r on r.oid = o.owner where rolname = any(%s)",
-        list(ROLES),
-    ):
-        yield f"{role} owns {kind} {name}"
-    for role in ROLES:
-        for schema in ("surefoot", "dbos"):
-            if _rows(owner, "select has_schema_privilege(%s, %s, 'create')", role, schema)[0][0]:
-                yield f"{role} may create in {schema}"
-            for name, deletes, truncates in _rows(
-                owner,
-                "select c.relname, has_table_privilege(%s, c.oid, 'delete'), has_table_privilege(%s, c.oid, 'truncate')"
-                " from pg_class c where c.relnamespace = %s::regnamespace and c.relkind in ('r', 'p')",
-                role,
-                role,
-                schema,
-            ):
-                if deletes or truncates:
-                    yield f"{role} may delete from {schema}.{name}"
-        for privilege in ("insert", "update"):
-            if _rows(owner, "select has_table_privilege(%s, 'surefoot.schema_version', %s)", role, privilege)[0][0]:
-                yield f"{role} may {privilege} the schema's version"
-        for name in APPEND_ONLY:
-            if _rows(owner, "select has_any_column_privilege(%s, %s, 'update')", role, f"surefoot.{name}")[0][0]:
-                yield f"{role} may update {name}, which is append-only"
-    for privilege, names in (("select", SECRET), ("insert", ADMINISTRATION), ("update", ADMINISTRATION)):
-        for name in names:
-            may = "select has_any_column_privilege('surefoot_app', %s, %s)"
-            if _rows(owner, may, f"surefoot.{name}", privilege)[0][0]:
-                yield f"surefoot_app may {privilege} {name}"
-
-
-def _crossings(owner: Connection) -> Iterator[str]:
-    """Try it, as the application's role bound to the default tenant, on every table and view."""
-    for name in [*_tables(owner), *_views(owner)]:
-        if name in SECRET:
-            continue
-        if name not in (*DEPLOYMENT, *SHOWN_BY):
-            with _as(owner, "surefoot_app", B):
-                if _count(owner, name, DEFAULT_TENANT):
-                    yield f"{name}: rows of the default tenant are visible to another"
-        with _as(owner, "surefoot_app", DEFAULT_TENANT):
-            if _count(owner, name, B):
-                yield f"{name}: rows of another tenant are visible"
-        with _as(owner, "surefoot_app", Tenant("")):
-            if _rows(owner, "select count(*) from {}", table=name)[0][0]:
-                yield f"{name}: rows are visible without a tenant"
-    for name in _tables(owner):
-        copies = _rows(owner, "select to_jsonb(t)::text from {} t where tenant = %s limit 1", B, table=name)
-        for [copy] in copies:
-            insert = "insert into {t} overriding system value select * from jsonb_populate_record(null::{t}, %s::jsonb)"
-            if not _refused(owner, insert, copy, table=name):
-                yield f"{name}: a row of another tenant was written"
-        if name in (*APPEND_ONLY, *ADMINISTRATION):
-            continue
-        for tenant in (DEFAULT_TENANT, B):
-            with _as(owner, "surefoot_app", tenant):
-                cursor = owner.execute(_composed("update {} set tenant = tenant", name))
-                if cursor.rowcount > _count(owner, name, tenant):
-                    yield f"{name}: rows of another tenant were changed"
-        if not _refused(owner, "update {} set tenant = %s where tenant = %s", B, DEFAULT_TENANT, table=name):
-            yield f"{name}: a row was given to another tenant"
-
-
-class _as:  # noqa: N801  reads as a preposition
-    """Act as a role bound to a tenant, and undo what was done."""
-
-    def __init__(self, owner: Connection, role: str, tenant: Tenant) -> None:
-        self._owner, self._role, self._tenant = owner, role, tenant
-
-    def __enter__(self) -> None:
-        self._owner.execute("savepoint acting")
-        self._owner.execute("select set_config('role', %s, true)", (self._role,))
-        self._owner.execute("select set_config('surefoot.tenant', %s, true)", (self._tenant,))
-
-    def __exit__(self, *_: object) -> None:
-        self._owner.execute("rollback to savepoint acting")
-
-
-def _refused(owner: Connection, query: str, *parameters: object, table: str) -> bool:
-    with _as(owner, "surefoot_app", DEFAULT_TENANT):
-        try:
-            owner.execute(_composed(query, table), parameters)
-        except psycopg.errors.InsufficientPrivilege:
-            return True
-        except psycopg.errors.IntegrityError:
-            return False  # only a constraint stood in the way
-        return False
-
-
-def _composed(query: str, table: str) -> sql.Composed:
-    name = sql.Identifier("surefoot", table)
-    return sql.SQL(query).format(name, t=name)  # pyright: ignore[reportArgumentType]
-
-
-def _rows(owner: Connection, query: str, *parameters: Any, table: str | None = None) -> list[Any]:
-    return owner.execute(_composed(query, table) if table else query.encode(), parameters).fetchall()
-
-
-def _count(owner: Connection, name: str, tenant: Tenant) -> int:
-    return _rows(owner, "select count(*) from {} where tenant = %s", tenant, table=name)[0][0]
-
-
-def _tables(owner: Connection) -> list[str]:
-    return [
-        name
-        for (name,) in _rows(
-            owner,
-            "select relname from pg_class c where relnamespace = 'surefoot'::regnamespace and relkind in ('r', 'p')"
-            " and exists (select 1 from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant') order by 1",
-        )
-    ]
-
-
-def _views(owner: Connection) -> list[str]:
-    return [
-        name
-        for (name,) in _rows(
-            owner,
-            "select relname from pg_class"
-            " where relnamespace = 'surefoot'::regnamespace and relkind in ('v', 'm') order by 1",
-        )
-    ]
+    assert list(crossings(owner)) != []

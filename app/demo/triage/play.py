@@ -55,7 +55,7 @@ class _Act:
 
     def start(self, worker: Child) -> None:
         body = {"agent": "ticket_triage", "input": EXAMPLE.model_dump(mode="json")}
-        answer = call_api(worker, "POST", "/runs", body, {"Idempotency-Key": self.name, **self.house.records.sign_in()})
+        answer = call_api(worker, "POST", "/runs", body, {"Idempotency-Key": self.name, **self.house.records.headers})
         run_id = self.house.records.run_of_key(self.name) if answer is None else answer["run_id"]
         if run_id is None:
             raise DemoFailed(f"The demo stopped: the run could not be started: {worker.last_words()}")
