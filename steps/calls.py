@@ -167,11 +167,21 @@ class Call:
     # A transaction: the caller's rows, the ledger, the receipt, the outbox and the event are one commit.
 
     async def transaction(self) -> Done:
-        done = await self._in_time(TRANSACTION_TRIES)
+        done = await self._before() or await self._in_time(TRANSACTION_TRIES)
         self.seat.bench.wakeups.poke("outbox")
         if self.spec.key is not None:
             await wake_sharers(self.seat.bench.database)
         return done
+
+    async def _before(self) -> Done | None:
+        """The slow work before the transaction. None when that may begin."""
+
+        async def work() -> Done:
+            await self.spec.work_before(self.deps, self.arguments)
+            return Done(None)
+
+        done = await self.safely(work)
+        return None if done.value is None else done
 
     async def _in_time(self, tries: int) -> Done:
         """One that took too long is done again, for it may have been the machine; after that it is the tool."""
@@ -211,7 +221,7 @@ class Call:
                 return await call_body(self.spec.body, tx, self.arguments)
         except TimeoutError as error:
             raise TransactionTooLong(
-                f"it took over {limit_s:g} s and was rolled back: do slow work in a read, and write its result here"
+                f"it took over {limit_s:g} s and was rolled back: do slow work in `before=`, and write its result here"
             ) from error
 
     async def _gate(self, session: Session) -> Done | None:

@@ -98,6 +98,17 @@ def check_key(key: Callable[..., Any], body: Callable[..., Any], what: str) -> N
         raise ToolError(f"{what}: its key returns {returns!r}: return the business key as text (str).")
 
 
+def check_before(before: Callable[..., Any], body: Callable[..., Any], what: str) -> None:
+    """An async function of the deps and the tool's own parameters. Raises ToolError."""
+    if not inspect.iscoroutinefunction(before):
+        raise ToolError(f"{what}: its before is not async: write `async def`, with slow code in asyncio.to_thread.")
+    mine, its = (list(inspect.signature(f).parameters)[1:] for f in (body, before))
+    if mine != its:
+        raise ToolError(
+            f"{what}: its before takes {its} after the deps and must take the tool's own parameters {mine}."
+        )
+
+
 def undo_parser(body: Callable[..., Any], hints: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """What makes the arguments of an undo from its recorded request. Raises ToolError when it takes more than one."""
     own = _own(body)

@@ -10,6 +10,7 @@ from pydantic_ai import FunctionToolset, RunContext
 from steps.declaring import (
     ToolError,
     check_async,
+    check_before,
     check_first,
     check_key,
     check_same_parameters,
@@ -36,6 +37,7 @@ Verifier = Callable[Concatenate[Action[D], P], Awaitable[Found[R] | Absent | Uns
 Effect = Callable[Concatenate[Action[D], P], Awaitable[R]]
 Transaction = Callable[Concatenate[Tx[D], P], Awaitable[R]]
 Read = Callable[Concatenate[RunContext[D], P], R]
+Before = Callable[Concatenate[D, P], Awaitable[object]]
 Key = Callable[P, str]
 Undo = Callable[[Action[D], R], Awaitable[object]]
 
@@ -60,18 +62,30 @@ class Tools(FunctionToolset[D], Generic[D]):
     def transaction(self, body: Transaction[D, P, R], /) -> Transaction[D, P, R]: ...
     @overload
     def transaction(
-        self, *, approval: Approval[D, P] | None = None, key: Key[P] | None = None
+        self, *, approval: Approval[D, P] | None = None, key: Key[P] | None = None, before: Before[D, P] | None = None
     ) -> Callable[[Transaction[D, P, R]], Transaction[D, P, R]]: ...
-    def transaction(self, *bodies: Callable[..., Any], approval: Any = None, key: Any = None) -> Callable[..., Any]:
+    def transaction(
+        self, *bodies: Callable[..., Any], approval: Any = None, key: Any = None, before: Any = None
+    ) -> Callable[..., Any]:
         """Writes in this database: your rows, the ledger, the outbox and the result are one commit.
 
         `key=`: of the tool's own parameters, the business key under which it is done once for all runs.
+        `before=`: slow work that may be done again, with the deps and the tool's own parameters, before the transaction
+        begins; what it comes to is kept in the deps. It has no limit of time, and holds nothing.
         """
 
         def declare(body: Callable[..., Any]) -> Callable[..., Any]:
             if not inspect.iscoroutinefunction(body):
                 raise ToolError(f"transaction {name_of(body)}: its session is async, so write `async def`.")
-            self._declare(body, kind="transaction", safety="transaction", first=Tx, approval=approval, key=key)
+            self._declare(
+                body,
+                kind="transaction",
+                safety="transaction",
+                first=Tx,
+                approval=approval,
+                key=key,
+                before=before,
+            )
             return body
 
         return declare(*bodies) if bodies else declare
@@ -187,6 +201,7 @@ class Tools(FunctionToolset[D], Generic[D]):
         verify: Callable[..., Any] | None = None,
         approval: Approval[Any, ...] | None = None,
         key: Callable[..., str] | None = None,
+        before: Callable[..., Any] | None = None,
         undo: Callable[..., Any] | None = None,
         undoes: bool = False,
         limits: EffectLimits | None = None,
@@ -198,6 +213,8 @@ class Tools(FunctionToolset[D], Generic[D]):
             check_same_parameters(body, verify, name)
         if key is not None:
             check_key(key, body, f"{kind} {name}")
+        if before is not None:
+            check_before(before, body, f"{kind} {name}")
         if name in self.specs and (undoes or self.specs[name].undoes):
             raise ToolError(f"toolset {self.id}: two tools are called {name}: rename one.")
         gated = approval is not None
@@ -213,6 +230,7 @@ class Tools(FunctionToolset[D], Generic[D]):
             result=TypeAdapter(hints.get("return", Any)),
             parse=undo_parser(body, hints) if undoes else self._offer(body, hints, kind=kind, gated=gated),
             key=key,
+            before=before,
             undo=None if undo is None else self._undo_of(undo, body, hints),
             undoes=undoes,
         )

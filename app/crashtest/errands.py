@@ -259,7 +259,12 @@ async def phone(action: Action[Deps], text: str) -> int:
     return job
 
 
-@tools.effect(idempotent=True, attempt_s=ATTEMPT_S, attempts_max=1)
+async def faxed(action: Action[Deps], text: str) -> Absent:  # noqa: ARG001
+    """Nobody has a fax."""
+    return Absent()
+
+
+@tools.effect(verify=faxed, attempt_s=ATTEMPT_S, attempts_max=1)
 async def fax(action: Action[Deps], text: str) -> None:  # noqa: ARG001
     """Give up at once: nobody has a fax."""
     raise NotSent("nobody answers")

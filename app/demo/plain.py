@@ -99,6 +99,7 @@ class PlainToolset(WrapperToolset[Any]):
         action_id = ActionId(self.reference)
         if spec.kind == "read":
             return await super().call_tool(name, tool_args, ctx, tool)
+        await spec.work_before(ctx.deps, tool_args)
         if spec.kind == "transaction":
             async with self.database.transaction("plain.tool", DEFAULT_TENANT) as session:
                 return await spec.body(PlainTx(ctx.deps, self.run, action_id, session), **tool_args)

@@ -75,6 +75,26 @@ def test_a_wrong_key_is_refused_where_it_is_declared(key: Any, words: str) -> No
         declared(key)
 
 
+def slow(deps: None, month: str) -> None: ...
+
+
+async def of_another(deps: None, year: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        (slow, "its before is not async: write `async def`"),
+        (of_another, r"its before takes \['year'\] after the deps and must take the tool's own parameters \['month'\]"),
+    ],
+)
+def test_a_wrong_before_is_refused_where_it_is_declared(before: Any, words: str) -> None:
+    async def save(tx: Tx[None], month: str) -> None: ...
+
+    with pytest.raises(ToolError, match=f"^transaction save: {words}"):
+        Tools[None](id="press").transaction(before=before)(save)
+
+
 @pytest.mark.parametrize("answers", [Published, PublishedLate])
 def test_an_undo_takes_what_its_effect_answers(answers: Any) -> None:
     undo = declared(None, "declared", answers).undo

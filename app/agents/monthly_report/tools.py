@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_ai import ModelRetry, RunContext
 
-from app.agents.monthly_report.csv_file import parse_month
+from app.agents.monthly_report.csv_file import DailyFile, parse_month
 from app.agents.monthly_report.documents import Document, find_documents
 from app.agents.monthly_report.figures import Figures, Query, compute_figures
 from app.agents.monthly_report.publishing import Publication, PublishingService
@@ -27,12 +27,13 @@ PUBLISH_ATTEMPT_S = 8.0
 
 @dataclass(slots=True)
 class Deps:
-    """Made from the run and the environment. `rendered` only saves work: it can be made again at any time."""
+    """Made from the run and the environment. `daily` and `rendered` are made before a transaction that needs them."""
 
     request: ReportRequest
     query: Query
     publisher: PublishingService | None
     team: list[str]
+    daily: DailyFile | None = None
     rendered: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
 
@@ -62,10 +63,15 @@ class Rendered(BaseModel):
 tools = Tools[Deps](id="monthly_report")
 
 
-@tools.transaction
+async def read_file(deps: Deps) -> None:
+    deps.daily = await asyncio.to_thread(read_daily_file, deps.request)
+
+
+@tools.transaction(before=read_file)
 async def load_data(tx: Tx[Deps]) -> DataSet:
     """Load the request's file of daily figures. A file that was loaded before is the same data set."""
-    file = await asyncio.to_thread(read_daily_file, tx.deps.request)
+    file = tx.deps.daily
+    assert file is not None
     inserted = await tx.execute(
         "insert into monthly_report.data_sets (data_set, name, rows) values (:data_set, :name, :rows) "
         "on conflict do nothing returning data_set",
@@ -104,11 +110,17 @@ async def render_report(ctx: RunContext[Deps], data_set: str, commentary: str) -
     return Rendered(sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
 
 
-@tools.transaction
-async def save_report(tx: Tx[Deps], data_set: str, commentary: str, sha256: str) -> ArtifactRef:
+async def render_again(deps: Deps, data_set: str, commentary: str, sha256: str) -> None:
+    """Another worker has rendered it: what it had in memory is gone."""
+    if sha256 not in deps.rendered:
+        await _render(deps, data_set, commentary)
+
+
+@tools.transaction(before=render_again)
+async def save_report(tx: Tx[Deps], data_set: str, commentary: str, sha256: str) -> ArtifactRef:  # noqa: ARG001
     """Save the rendered report as the next version of its artifact."""
-    content = tx.deps.rendered.get(sha256) or await _render(tx.deps, data_set, commentary)
-    if hashlib.sha256(content).hexdigest() != sha256:
+    content = tx.deps.rendered.get(sha256)
+    if content is None:
         raise ValueError("the report renders to other bytes now than before: render it again")
     return await tx.save_artifact(f"monthly-report-{tx.deps.request.month}", content, media_type="text/markdown")
 
@@ -180,9 +192,6 @@ async def _render(deps: Deps, data_set: str, commentary: str) -> bytes:
     figures = await _figures(deps, data_set)
     documents = await _documents(deps, figures)
 
-    def rendered() -> bytes:
-        content = render(figures, documents, commentary=commentary).encode()
-        deps.rendered[hashlib.sha256(content).hexdigest()] = content  # here, so that it is kept when nobody waits
-        return content
-
-    return await asyncio.to_thread(rendered)
+    content = (await asyncio.to_thread(render, figures, documents, commentary=commentary)).encode()
+    deps.rendered[hashlib.sha256(content).hexdigest()] = content
+    return content

@@ -35,6 +35,7 @@ class _Toolset(WrapperToolset[Any]):
         spec = ticket_triage.specs[name]
         if spec.kind == "read":
             return await super().call_tool(name, tool_args, ctx, tool)
+        await spec.work_before(ctx.deps, tool_args)
         action_id = ActionId(f"{self.run.run_id}/{SystemClock().new_id()}:{name}")
         async with self.database.transaction("plain.tool", DEFAULT_TENANT) as session:
             tx = PlainTx(ctx.deps, self.run, action_id, session)
