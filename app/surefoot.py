@@ -159,6 +159,11 @@ class Surefoot:
         async with self._transaction("read") as session:
             return await runs.page(session, state=state, limit=limit)
 
+    async def stuck(self, *, limit: int = 100) -> Sequence[Mapping[str, Any]]:
+        """Runs that are in a state beyond its limit: since when, why, and what to do."""
+        async with self._transaction("read") as session:
+            return await runs.stuck(session, limit=limit)
+
     async def events(self, run_id: str, *, after: int = 0, limit: int = 100) -> Sequence[Mapping[str, Any]]:
         """Events of a run with a number above `after`, in order. Raises NotFound."""
         async with self._transaction("read") as session:
@@ -177,7 +182,8 @@ class Surefoot:
             await runs.release(session, RunId(run_id))
 
     async def cancel(self, run_id: str, *, by: str = UNAUTHENTICATED, reason: str = "asked for") -> None:
-        """Cancel a queued, waiting or held run. Raises NotFound, Conflict."""
+        """Cancel a run that is not over; a running one is `cancelling` until its worker ends it. Raises NotFound,
+        Conflict."""
         async with self._transaction("run.cancel") as session:
             await runs.cancel(session, RunId(run_id), by=by, reason=reason)
 

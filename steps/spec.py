@@ -23,7 +23,7 @@ class Unkept(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """`parse` makes the arguments of a call; `key`, `undo`, `undoes`: as declared."""
+    """`parse` makes the arguments of a call; `key`, `undo`, `undoes`, `requires`, `phase`: as declared."""
 
     name: str
     kind: Kind
@@ -38,13 +38,19 @@ class Spec:
     key: Callable[..., Any] | None = None
     undo: "Spec | None" = None
     undoes: bool = False
+    requires: Callable[..., Awaitable[str | None]] | None = None
+    phase: str | None = None
+
+    def whole(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call, with the tool's defaults for those that are not given."""
+        parameters = inspect.signature(self.body).parameters.values()
+        given = {p.name: p.default for p in parameters if p.default is not p.empty}
+        return {**given, **arguments}
 
     def key_of(self, arguments: Mapping[str, Any]) -> str:
         """The business key of a call. Raises what the tool's `key` raises, and ToolError when that is no text."""
         assert self.key is not None
-        parameters = inspect.signature(self.body).parameters.values()
-        given = {p.name: p.default for p in parameters if p.default is not p.empty}
-        key = self.key(**{**given, **arguments})
+        key = self.key(**self.whole(arguments))
         if not isinstance(key, str):
             raise ToolError(f"key of {self.name}: it returned {type(key).__name__}; return the business key as text.")
         return key

@@ -110,7 +110,7 @@ async def decide(
     assert run is not None
     _check_right(approval, by=by, role=role)
     state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.REJECTED
-    if RunState(run["state"]).ended or run["state"] == RunState.CANCELLING:
+    if RunState(run["state"]).takes_nothing_new:
         raise Conflict(f"Run {run_id} is {run['state']}: there is nothing left to decide.")
     decided = await fetch_one(
         session,

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from app.web.desk import desk_routes
 from app.web.limits import BodyLimit
 from app.web.outbox import outbox_routes
+from app.web.stuck import stuck_routes
 from app.web.undo import undo_routes
 from app.web.views import Started
 from transactions import (
@@ -57,6 +58,7 @@ class RunView(BaseModel):
     agent: str
     agent_version: str | None
     state: str
+    phase: str | None = Field(description="where it is, in words for people")
     waiting_for: list[str] | None
     reason: str | None
     turns: int
@@ -119,6 +121,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     api = FastAPI(title="Surefoot", docs_url=None, redoc_url=None)
     api.add_middleware(BodyLimit)
     _errors(api)
+    stuck_routes(api, surefoot)
     _run_routes(api, surefoot)
     _approval_routes(api, surefoot)
     desk_routes(api, surefoot)

@@ -51,6 +51,9 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
         "insert into surefoot.subscriptions (tenant, topic, consumer, passes_dead) values (%s, 't', 'c', false)", tenant
     )
     await scene.rows("insert into surefoot.consumer_limits (tenant, consumer) values (%s, 'c')", tenant)
+    await scene.rows(
+        "update surefoot.agents set limits = limits || '{\"waiting_s_max\": 0}'"
+    )  # a run that waits is stuck
     execution = await scene.running(tenant)
     async with scene.database.transaction("calls", tenant) as session:
         sent = await scene.call(session, execution, 0, "verification")
