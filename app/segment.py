@@ -26,6 +26,7 @@ from pydantic_ai.run import AgentRun
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import to_jsonable_python
 
+from app.interrupts import Interrupts
 from steps import DurableAgent
 from steps.bench import Bench
 from steps.clock import Clock
@@ -36,14 +37,14 @@ from steps.seat import Seat, Turns
 from steps.toolset import DurableToolset, ToolRaised
 from transactions import (
     ActionId,
-    Event,
+    Cancelling,
     Fenced,
     RunId,
     RunState,
     SurefootError,
     failpoint,
     messages,
-    number_fenced,
+    number_done,
     segments,
     storable_reason,
     until_committed,
@@ -61,6 +62,7 @@ class Segments:
 
     bench: Bench
     effects: Effects
+    interrupts: Interrupts
     clock: Clock
     stalls_max: int
     draining: Callable[[], bool]
@@ -124,9 +126,12 @@ class _Execution:
         )
 
     async def carry_forward(self) -> None:
-        """Run the agent until it finishes, waits, fails or hands on, and commit that."""
+        """Run the agent until it finishes, waits, fails, hands on or is cancelled, and commit that."""
+        run_id = self._begun.execution.run_id
         try:
-            ending = await self._run_agent()
+            ending = await self._parts.interrupts.unless_cancelling(run_id, self._run_agent())
+        except Cancelling:
+            ending = self._ending(RunState.CANCELLED)
         except (
             ModelFailed,
             ToolRaised,
@@ -136,10 +141,10 @@ class _Execution:
             SurefootError,
             ValueError,
         ) as error:
-            _log.warning("run %s failed: %s", self._begun.execution.run_id, error)
+            _log.warning("run %s failed: %s", run_id, error)
             ending = self._ending(RunState.FAILED, reason=storable_reason(str(error)))
         except Exception as error:
-            _log.exception("run %s failed", self._begun.execution.run_id)
+            _log.exception("run %s failed", run_id)
             ending = self._ending(RunState.FAILED, reason=storable_reason(f"{type(error).__name__}: {error}"))
         await self._journal.flush()
         await self._end(ending)
@@ -240,7 +245,7 @@ class _Execution:
         execution = self._begun.execution
         usage = cast(JsonValue, _USAGE.dump_python(self._usage, mode="json"))
 
-        async def record() -> None:
+        async def record() -> bool:
             async with self._bench.database.transaction("segment.turn", execution.tenant) as session:
                 first = self._begun.frozen["cut"] + self._stored
                 await messages.append(session, execution, first_seq=first, messages=fresh)
@@ -252,11 +257,20 @@ class _Execution:
                     input_tokens=response.usage.input_tokens,
                     output_tokens=response.usage.output_tokens,
                 )
-                await segments.record_turn(session, execution, turns=self._turns.number, usage=usage)
-                await number_fenced(session, execution, Event("turn.recorded", {"turn": self._turns.number}))
+                told = await segments.record_turn(
+                    session, execution, turns=self._turns.number, usage=usage, phase=self._phase(response)
+                )
+                return await number_done(session, execution, *told)
 
-        await until_committed(record, self._bench.still_mine)
+        goes_on = await until_committed(record, self._bench.still_mine)
         self._stored += len(fresh)
+        if not goes_on:
+            raise Cancelling(f"run {execution.run_id} is being cancelled: none of its calls is begun")
+
+    def _phase(self, response: ModelResponse) -> str | None:
+        """That of the first call whose tool names one."""
+        specs = (self._agent.specs.get(call.tool_name) for call in response.tool_calls)
+        return next((spec.phase for spec in specs if spec is not None and spec.phase is not None), None)
 
     async def _end(self, ending: Ending) -> None:
         execution = self._begun.execution

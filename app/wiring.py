@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from app import engine
+from app.interrupts import Interrupts
 from app.segment import Segments
 from app.settings import Settings
 from app.watchdog import Watchdog
@@ -104,6 +105,7 @@ def build_worker(
     consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
     consumers |= {subscription.name: subscription.consumer for subscription in subscribed}
     draining = asyncio.Event()
+    interrupts = Interrupts(database, settings.watchdog_s)
     return Worker(
         settings=settings,
         database=database,
@@ -124,6 +126,7 @@ def build_worker(
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
         watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check),
-        segments=Segments(bench, effects, SystemClock(), settings.stalls_max, draining.is_set),
+        interrupts=interrupts,
+        segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set),
         draining=draining,
     )

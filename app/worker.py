@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app import engine, machine
+from app.interrupts import Interrupts
 from app.segment import Segments
 from app.settings import Settings
 from app.watchdog import Watchdog
@@ -34,6 +35,7 @@ class Worker:
     effects: Effects
     relay: Relay
     watchdog: Watchdog
+    interrupts: Interrupts
     segments: Segments
     draining: asyncio.Event
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]], init=False)
@@ -71,6 +73,7 @@ class Worker:
         loops: Sequence[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = (
             ("relay", self.relay.run),
             ("watchdog", self.watchdog.run),
+            ("interrupts", self.interrupts.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 
@@ -78,7 +81,11 @@ class Worker:
         """What this worker serves, in one order everywhere: each locks its row."""
         for _, agent in sorted(self.agents.items()):
             await workers.announce_agent(
-                session, name=agent.name, version=agent.version, input_schema=agent.input.json_schema()
+                session,
+                name=agent.name,
+                version=agent.version,
+                input_schema=agent.input.json_schema(),
+                limits=agent.limits.of_states,
             )
         for one in sorted(self.subscriptions, key=lambda one: one.name):
             await subscriptions.announce(

@@ -5,6 +5,7 @@ from steps.durable import DurableAgent, RunLimits, durable
 from steps.http import Answer, ApiError, ApiUnanswered, HttpApi
 from steps.kinds import Absent, Action, Approval, Found, KeyConflict, NotAllowed, NotSent, Refused, Unsure, from_matches
 from steps.models import model_from_env, tool_returns, turns_so_far
+from steps.requires import after
 from steps.tools import Tools
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ToolError",
     "Tools",
     "Unsure",
+    "after",
     "durable",
     "from_matches",
     "model_from_env",

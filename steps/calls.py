@@ -128,7 +128,9 @@ class Call:
 
         async def prepare(session: Session) -> Done:
             row = await actions.prepare(session, self.seat.execution, self.request)
-            kind = await self._ask(session) if self.spec.approval else "follows"
+            # Nobody is asked for what may not be done yet: the calls before it may be what it requires.
+            asks = self.spec.approval is not None and await self._unmet(session) is None
+            kind = await self._ask(session) if asks else "follows"
             await self._park(session)
             await self._number(session, "action.stands_behind")
             return settled_value(row) or self._defer("approval" if kind == "ask" else "follows")
@@ -199,10 +201,10 @@ class Call:
             return done
         if not held.owned:
             return held.call._defer("delivery")
-        return await held.call._write(session)
+        return await held.call._write(session, held.row)
 
-    async def _write(self, session: Session) -> Done:
-        if (done := await self._gate(session)) is not None:
+    async def _write(self, session: Session, row: Mapping[str, Any]) -> Done:
+        if (done := await self._gate(session, row)) is not None:
             return done
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
         done = await self.as_value(lambda: self._timed(tx))
@@ -224,8 +226,14 @@ class Call:
                 f"it took over {limit_s:g} s and was rolled back: do slow work in `before=`, and write its result here"
             ) from error
 
-    async def _gate(self, session: Session) -> Done | None:
-        """None when the call may be done now."""
+    async def _unmet(self, session: Session) -> str | None:
+        tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
+        return await gate.unmet(tx, self.spec, self.request.arguments)
+
+    async def _gate(self, session: Session, row: Mapping[str, Any]) -> Done | None:
+        """None when the call may be done now. Nobody is asked for an approval of what may not be done."""
+        if row["state"] == ActionState.PREPARED and (why := await self._unmet(session)) is not None:
+            return await self._not_done(session, why)
         if self.spec.approval is None:
             return None
         if await self._ask(session) == "ask":
@@ -235,10 +243,14 @@ class Call:
             return None  # checked by the claim, in its transaction
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
         why = await gate.objection(tx, self.spec, self.request.arguments)
-        if why is None:
-            return None
-        await actions.cancel(session, [self.request.action_id], reason=why)
-        await self._number(session, "action.cancelled")
+        return None if why is None else await self._not_done(session, why)
+
+    async def _not_done(self, session: Session, why: str) -> Done:
+        """Cancelled, and the model is told why; but where an attempt before may count it is on the desk."""
+        if not await actions.cancel(session, [self.request.action_id], reason=why):
+            await self._number(session, "action.on_the_desk", reason=why)
+            return self._defer("verification")
+        await self._number(session, "action.cancelled", reason=why)
         return Done({"failed": why})
 
     # An effect: prepared and claimed in one commit, driven in the background, waited for a while.
@@ -278,7 +290,7 @@ class Call:
     async def _claim(self, session: Session, held: "_Held") -> "Done | _Prepared":
         began = time.monotonic()
         await self._park(session)
-        if (done := await self._gate(session)) is not None:
+        if (done := await self._gate(session, held.row)) is not None:
             return done
         worker_id = self.seat.execution.worker_id
         attempt = await outbox.take_effect(
@@ -294,7 +306,7 @@ class Call:
         return _Prepared(held, ticket, Claimed(await gate.claim(tx, ticket, self.spec, held.row), began))
 
     async def _withdraw(self, why: str) -> "_Held":
-        """Cancel the action: its approval does not hold any more. Nothing when somebody has sent it meanwhile."""
+        """Cancel the action: what it needs does not hold any more. Nothing when somebody has sent it meanwhile."""
 
         async def cancel(session: Session) -> _Held:
             held = await self._hold(session)

@@ -8,7 +8,10 @@ from pydantic import TypeAdapter
 from pydantic_ai import RunContext
 
 from steps.kinds import Limits
+from transactions import Tx
 from transactions.actions import EffectLimits, Safety
+
+PHASE_CHARACTERS_MAX = 60
 
 
 class ToolError(Exception):
@@ -107,6 +110,26 @@ def check_before(before: Callable[..., Any], body: Callable[..., Any], what: str
         raise ToolError(
             f"{what}: its before takes {its} after the deps and must take the tool's own parameters {mine}."
         )
+
+
+def check_requires(requires: Callable[..., Any], body: Callable[..., Any], what: str) -> None:
+    """An async function of a Tx and the tool's own parameters, or one that takes any. Raises ToolError."""
+    if not inspect.iscoroutinefunction(requires if inspect.isfunction(requires) else type(requires).__call__):
+        raise ToolError(f"{what}: its requires is not async: write `async def`, and look with `await tx.execute(...)`.")
+    first, *its = inspect.signature(requires).parameters.values()
+    if first.annotation is not first.empty and getattr(first.annotation, "__origin__", first.annotation) is not Tx:
+        raise ToolError(f"{what}: the first parameter of its requires is {first.annotation!r} and must be Tx[Deps].")
+    if any(p.kind is p.VAR_KEYWORD for p in its):
+        return
+    mine, names = list(inspect.signature(body).parameters)[1:], [p.name for p in its]
+    if mine != names:
+        raise ToolError(f"{what}: its requires takes {names} and must take the tool's own parameters {mine}.")
+
+
+def check_phase(phase: str, what: str) -> None:
+    """Words for people, in one line. Raises ToolError."""
+    if not 1 <= len(phase.strip()) <= PHASE_CHARACTERS_MAX or len(phase) > PHASE_CHARACTERS_MAX or "\n" in phase:
+        raise ToolError(f"{what}: its phase is {phase!r}: give 1 to {PHASE_CHARACTERS_MAX} characters in one line.")
 
 
 def undo_parser(body: Callable[..., Any], hints: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

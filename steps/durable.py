@@ -13,6 +13,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_core import to_json
 
 from steps.declaring import ToolError
+from steps.requires import After
 from steps.spec import Spec
 from steps.tools import Tools
 from transactions import InvalidInput, Run
@@ -22,16 +23,40 @@ from transactions.undo import Way
 D = TypeVar("D")
 I = TypeVar("I")  # noqa: E741  the input's type
 I_contra = TypeVar("I_contra", contravariant=True)
+STATE_S_MAX = 10 * 366 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
     """Bounds of one run. `requests_max`: model requests; `segment_turns_max`: turns after which a segment hands on;
-    `inline_wait_s`: seconds an effect may take before the run waits for it without a worker."""
+    `inline_wait_s`: seconds an effect may take before the run waits for it without a worker.
+
+    `queued_s_max` to `cancelling_s_max`: seconds in one go in a state, after which the run is listed as stuck.
+    """
 
     requests_max: int = 200
     segment_turns_max: int = 25
     inline_wait_s: float = 10.0
+    queued_s_max: float = 300.0
+    running_s_max: float = 3600.0
+    waiting_s_max: float = 7 * 24 * 3600.0
+    held_s_max: float = 24 * 3600.0
+    cancelling_s_max: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not all(0 < seconds <= STATE_S_MAX for seconds in self.of_states.values()):
+            raise ValueError(f"Seconds in a state are above 0 and at most {STATE_S_MAX:g}: {self.of_states}.")
+
+    @property
+    def of_states(self) -> Mapping[str, float]:
+        """Seconds in each state, as they are announced to `surefoot.stuck_runs`."""
+        return {
+            "queued_s_max": self.queued_s_max,
+            "running_s_max": self.running_s_max,
+            "waiting_s_max": self.waiting_s_max,
+            "held_s_max": self.held_s_max,
+            "cancelling_s_max": self.cancelling_s_max,
+        }
 
 
 class Prompt(Protocol[I_contra]):
@@ -150,4 +175,15 @@ def _specs(agent: Agent[Any, Any]) -> dict[str, Spec]:
 
     for toolset in agent.toolsets:
         toolset.apply(visit)
+    for name, spec in specs.items():
+        unknown = set(spec.requires.tools) - _with_actions(specs) if isinstance(spec.requires, After) else ()
+        if unknown:
+            raise ToolError(
+                f"Agent {agent.name}: {name} requires {', '.join(sorted(unknown))} before it, which is no transaction "
+                "or effect of this agent: correct the name in after(...)."
+            )
     return specs
+
+
+def _with_actions(specs: Mapping[str, Spec]) -> set[str]:
+    return {name for name, spec in specs.items() if spec.kind != "read" and not spec.undoes}

@@ -34,6 +34,13 @@ async def ask(tx: Tx[Any], execution: Execution, spec: Spec, request: actions.Re
     )
 
 
+async def unmet(tx: Tx[Any], spec: Spec, request: JsonValue) -> str | None:
+    """Why the tool's precondition does not hold, or None. Before the run row is locked: it may lock what it reads."""
+    if spec.requires is None:
+        return None
+    return await spec.requires(tx, **spec.whole(spec.parse(cast("dict[str, Any]", request))))
+
+
 async def objection(tx: Tx[Any], spec: Spec, request: JsonValue) -> str | None:
     """Why the call may not be done now, or None. Locks the approval until this transaction ends."""
     if spec.approval is None:
@@ -47,11 +54,21 @@ class NotNow(Exception):
 
 
 class Objection(Exception):
-    """The approval does not hold (any more), and why. The transaction rolls back; nothing was sent."""
+    """The precondition or the approval does not hold (any more), and why. It rolls back; nothing was sent."""
+
+
+async def check_and_claim(tx: Tx[Any], ticket: Ticket, spec: Spec, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`claim`, after the tool's precondition was checked in the same transaction."""
+    why = await unmet(tx, spec, row["request"])
+    if why is not None:
+        raise Objection(why)
+    return await claim(tx, ticket, spec, row)
 
 
 async def claim(tx: Tx[Any], ticket: Ticket, spec: Spec, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Claim the action; its approval, its binding and the rights are checked in the same transaction.
+
+    What it requires the caller has checked before, in this transaction too, or calls `check_and_claim`.
 
     Raises NotNow, Objection, Fenced. Lock order: action, run, approval, as in a decision.
     """

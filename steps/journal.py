@@ -13,13 +13,14 @@ from pydantic import JsonValue
 
 from steps.clock import Clock
 from transactions import (
+    Cancelling,
     Database,
     Event,
     Execution,
     Fenced,
     StepRow,
     failpoint,
-    number_fenced,
+    number_done,
     record_steps,
     until_committed,
 )
@@ -63,7 +64,8 @@ class Journal:
         """The recorded result of `body`, which runs only if none is recorded yet.
 
         The body is safe to repeat: it may run again when the process dies before its result is recorded. It answers
-        with values, never with exceptions; an infrastructure error is retried here and never recorded.
+        with values, never with exceptions; an infrastructure error is retried here and never recorded. Raises
+        Cancelling, and records nothing, when the run is being cancelled: it will not be executed again.
         """
         position = self._opened
         self._opened += 1
@@ -92,7 +94,8 @@ class Journal:
         done = await until_committed(body, self._still_mine)
         failpoint("step.after_body")
         row = StepRow(position, name, done.how, started_at, self.clock.now().isoformat())
-        await self._write([row], Event("step.done", {"step": name, "how": done.how}))
+        if not await self._write([row], Event("step.done", {"step": name, "how": done.how})):
+            raise Cancelling(f"run {self._execution.run_id} is being cancelled: {name} was its last step")
         failpoint("step.before_record")
         return done.value
 
@@ -101,12 +104,13 @@ class Journal:
         if self._replayed:
             await self._write([], Event("steps.replayed", {"steps": len(self._replayed)}))
 
-    async def _write(self, rows: Sequence[StepRow], event: Event) -> None:
+    async def _write(self, rows: Sequence[StepRow], event: Event) -> bool:
+        """False: the run is being cancelled."""
         replayed, self._replayed = self._replayed, []
 
-        async def write() -> None:
+        async def write() -> bool:
             async with self._database.transaction("step.row", self._execution.tenant) as session:
                 await record_steps(session, self._execution, [*replayed, *rows])
-                await number_fenced(session, self._execution, event)
+                return await number_done(session, self._execution, event)
 
-        await until_committed(write, self._still_mine)
+        return await until_committed(write, self._still_mine)

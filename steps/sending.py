@@ -32,7 +32,7 @@ _PASSING = (FailureClass.TRANSIENT, FailureClass.RATE_LIMITED)
 
 
 async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
-    """Send what is PREPARED, unless its limits are reached, its run takes no new work, or its approval fails."""
+    """Send what is PREPARED, unless its limits are reached, its run takes no new work, or it may not be done now."""
     if (why := _enough(row)) is not None:
         await _give_up(drive, row, why)
         return
@@ -41,7 +41,7 @@ async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
 
     async def once(session: Session) -> Mapping[str, Any]:
         tx = drive.bench.tx(session, drive.run, drive.deps, drive.ticket.action_id)
-        return await gate.claim(tx, drive.ticket, drive.spec, row)
+        return await gate.check_and_claim(tx, drive.ticket, drive.spec, row)
 
     try:
         claimed = await drive.commit("effect.claim", once)
@@ -57,7 +57,7 @@ async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
 
 
 async def _withdraw(drive: Drive, why: str) -> None:
-    """Cancel an action whose approval does not hold, and let its run go on."""
+    """Cancel an action whose precondition or approval does not hold, and let its run go on."""
     await drive.commit(
         "effect.withdraw",
         lambda session: actions.withdraw(session, drive.ticket.action_id, reason=why, worker_id=drive.ticket.worker_id),

@@ -23,7 +23,7 @@ class Unkept(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """`parse` makes the arguments of a call; `key`, `before`, `undo`, `undoes`: as declared."""
+    """`parse` makes the arguments of a call; `key`, `before`, `undo`, `undoes`, `requires`, `phase`: as declared."""
 
     name: str
     kind: Kind
@@ -39,6 +39,8 @@ class Spec:
     before: Callable[..., Awaitable[object]] | None = None
     undo: "Spec | None" = None
     undoes: bool = False
+    requires: Callable[..., Awaitable[str | None]] | None = None
+    phase: str | None = None
 
     def whole(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, with the tool's defaults for those that are not given."""

@@ -13,6 +13,8 @@ from steps.declaring import (
     check_before,
     check_first,
     check_key,
+    check_phase,
+    check_requires,
     check_same_parameters,
     check_undo,
     limits_of,
@@ -40,6 +42,7 @@ Read = Callable[Concatenate[RunContext[D], P], R]
 Before = Callable[Concatenate[D, P], Awaitable[object]]
 Key = Callable[P, str]
 Undo = Callable[[Action[D], R], Awaitable[object]]
+Requires = Callable[Concatenate[Tx[D], P], Awaitable[str | None]]
 
 
 class Tools(FunctionToolset[D], Generic[D]):
@@ -53,25 +56,50 @@ class Tools(FunctionToolset[D], Generic[D]):
         self._classify = classify
         self.specs: dict[str, Spec] = {}
 
-    def read(self, body: Read[D, P, R]) -> Read[D, P, R]:
-        """Reads, and changes nothing: recorded once, retried freely. A sync body runs in a thread."""
-        self._declare(body, kind="read", safety="transaction", first=RunContext)
-        return body
+    @overload
+    def read(self, body: Read[D, P, R], /) -> Read[D, P, R]: ...
+    @overload
+    def read(self, *, phase: str | None = None) -> Callable[[Read[D, P, R]], Read[D, P, R]]: ...
+    def read(self, *bodies: Callable[..., Any], phase: str | None = None) -> Callable[..., Any]:
+        """Reads, and changes nothing: recorded once, retried freely. A sync body runs in a thread.
+
+        `phase=`: what people see of the run once the model has asked for it, such as "Analysing"; of every kind.
+        """
+
+        def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+            self._declare(body, kind="read", safety="transaction", first=RunContext, phase=phase)
+            return body
+
+        return declare(*bodies) if bodies else declare
 
     @overload
     def transaction(self, body: Transaction[D, P, R], /) -> Transaction[D, P, R]: ...
     @overload
     def transaction(
-        self, *, approval: Approval[D, P] | None = None, key: Key[P] | None = None, before: Before[D, P] | None = None
+        self,
+        *,
+        approval: Approval[D, P] | None = None,
+        key: Key[P] | None = None,
+        before: Before[D, P] | None = None,
+        requires: Requires[D, P] | None = None,
+        phase: str | None = None,
     ) -> Callable[[Transaction[D, P, R]], Transaction[D, P, R]]: ...
     def transaction(
-        self, *bodies: Callable[..., Any], approval: Any = None, key: Any = None, before: Any = None
+        self,
+        *bodies: Callable[..., Any],
+        approval: Any = None,
+        key: Any = None,
+        before: Any = None,
+        requires: Any = None,
+        phase: str | None = None,
     ) -> Callable[..., Any]:
         """Writes in this database: your rows, the ledger, the outbox and the result are one commit.
 
         `key=`: of the tool's own parameters, the business key under which it is done once for all runs.
         `before=`: slow work that may be done again, with the deps and the tool's own parameters, before the transaction
         begins; what it comes to is kept in the deps. It has no limit of time, and holds nothing.
+        `requires=`: looks, in the transaction that does the call, whether it may be done: None, or why not, in words
+        for the model. What others may change meanwhile it locks (`for share`). See `after`.
         """
 
         def declare(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,6 +113,8 @@ class Tools(FunctionToolset[D], Generic[D]):
                 approval=approval,
                 key=key,
                 before=before,
+                requires=requires,
+                phase=phase,
             )
             return body
 
@@ -98,6 +128,8 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Approval[D, P] | None = None,
         key: Key[P] | None = None,
         undo: Undo[D, R] | None = None,
+        requires: Requires[D, P] | None = None,
+        phase: str | None = None,
         **limits: Unpack[Limits],
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
     @overload
@@ -109,6 +141,8 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Approval[D, P] | None = None,
         key: Key[P] | None = None,
         undo: Undo[D, R] | None = None,
+        requires: Requires[D, P] | None = None,
+        phase: str | None = None,
         **limits: Unpack[Limits],
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
     def effect(
@@ -120,6 +154,8 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Any = None,
         key: Callable[..., str] | None = None,
         undo: Callable[..., Any] | None = None,
+        requires: Callable[..., Any] | None = None,
+        phase: str | None = None,
         **limits: Unpack[Limits],
     ) -> Callable[..., Any]:
         """Touches the outside, once. Say how a second send is made harmless:
@@ -127,6 +163,7 @@ class Tools(FunctionToolset[D], Generic[D]):
         `verify=`: it is looked up before it is sent again. `idempotent=True`: the other side honours `action.id` as
         key. `at_most_once=True`: neither is possible, so an unknown outcome waits for a person.
         `key=`: of the tool's own parameters, the business key under which it is done once for all runs.
+        `requires=`: as of a transaction, looked at in the transaction that claims it.
         `undo=`: what a person may ask for when the run is over, declared with `@tools.undo`.
         limits: those of `EffectLimits`.
         """
@@ -142,6 +179,8 @@ class Tools(FunctionToolset[D], Generic[D]):
                 approval=approval,
                 key=key,
                 undo=undo,
+                requires=requires,
+                phase=phase,
                 limits=limits_of("effect", body, limits),
             )
             return body
@@ -204,6 +243,8 @@ class Tools(FunctionToolset[D], Generic[D]):
         before: Callable[..., Any] | None = None,
         undo: Callable[..., Any] | None = None,
         undoes: bool = False,
+        requires: Callable[..., Any] | None = None,
+        phase: str | None = None,
         limits: EffectLimits | None = None,
     ) -> None:
         name = name_of(body)
@@ -215,6 +256,10 @@ class Tools(FunctionToolset[D], Generic[D]):
             check_key(key, body, f"{kind} {name}")
         if before is not None:
             check_before(before, body, f"{kind} {name}")
+        if requires is not None:
+            check_requires(requires, body, f"{kind} {name}")
+        if phase is not None:
+            check_phase(phase, f"{kind} {name}")
         if name in self.specs and (undoes or self.specs[name].undoes):
             raise ToolError(f"toolset {self.id}: two tools are called {name}: rename one.")
         gated = approval is not None
@@ -233,6 +278,8 @@ class Tools(FunctionToolset[D], Generic[D]):
             before=before,
             undo=None if undo is None else self._undo_of(undo, body, hints),
             undoes=undoes,
+            requires=requires,
+            phase=phase,
         )
 
     def _offer(

@@ -307,6 +307,13 @@ class Site:
         self.env["SUREFOOT_TOKEN"] = asyncio.run(made())
         return {"Authorization": f"Bearer {self.env['SUREFOOT_TOKEN']}"}
 
+    def forced(self, query: str, *parameters: object) -> list[dict[str, Any]]:
+        """The same, of a statement that breaks what the triggers of the database keep."""
+        options = "-c session_replication_role=replica"
+        with psycopg.connect(self.database_url, autocommit=True, row_factory=dict_row, options=options) as connection:
+            cursor = connection.execute(query.encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
     def start(self, agent: str = "monthly_report", input: str = '{"month": "2013-08"}', key: str | None = None) -> str:
         """Start a run by SQL, as any other program would."""
         return self.rows("select surefoot.start_run(%s, %s::jsonb, %s) as run_id", agent, input, key)[0]["run_id"]
@@ -339,6 +346,16 @@ class Site:
             await surefoot.close()
 
         asyncio.run(decide())
+
+    def cancel(self, run_id: str) -> None:
+        """Cancel the run, as a person; returns once that is committed."""
+
+        async def cancel() -> None:
+            surefoot = Surefoot(self.database_url, [])
+            await (await acting(surefoot, "ada", "operator")).cancel(run_id, reason="the wrong month")
+            await surefoot.close()
+
+        asyncio.run(cancel())
 
     def until_quiet(self, run_id: str) -> None:
         """Wait until nothing of the run is left to deliver or to execute."""

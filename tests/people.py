@@ -62,6 +62,7 @@ class Things:
 ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("POST", "/runs"): (OPERATORS, {"agent": "scripted", "input": {"turns": []}}),
     ("GET", "/runs"): (EVERYONE, None),
+    ("GET", "/runs/stuck"): (EVERYONE, None),
     ("GET", "/runs/{run_id}"): (EVERYONE, None),
     ("GET", "/runs/{run_id}/events"): (EVERYONE, None),
     ("POST", "/runs/{run_id}/cancel"): (OPERATORS, None),
@@ -90,6 +91,7 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("start", OPERATORS, "own", lambda who, its: who.start("scripted", {"turns": []}, key=its.key)),
     ("status", EVERYONE, "not found", lambda who, its: who.status(its.run_id)),
     ("runs", EVERYONE, "own", lambda who, its: who.runs()),
+    ("stuck", EVERYONE, "own", lambda who, its: who.stuck()),
     ("events", EVERYONE, "not found", lambda who, its: who.events(its.run_id)),
     ("timeline", EVERYONE, "not found", lambda who, its: who.timeline(its.run_id)),
     ("release", OPERATORS, "not found", lambda who, its: who.release(its.run_id)),
@@ -192,7 +194,7 @@ async def _things(url: str, token_id: str) -> Things:
             assert await outbox.settle(session, [End(dead, "dead", "the address is gone")])
         unknown, action_id, _ = await scene.unknown(tenant=B)
         async with scene.database.all_tenants("announce") as session:
-            await workers.announce_agent(session, name="scripted", version="1", input_schema={})
+            await workers.announce_agent(session, name="scripted", version="1", input_schema={}, limits={})
         await scene.rows("update surefoot.runs set agent = 'scripted', idempotency_key = 'key of ' || run_id")
     return Things(
         tenant=B,
@@ -239,6 +241,7 @@ def dump(url: str) -> dict[str, Any]:
 
 LISTS = (
     (runs, "_RUNS", "page"),
+    (runs, "_RUNS", "stuck"),
     (approvals, "_APPROVALS", "pending"),
     (desk, "_DECISIONS", "unknown"),
     (desk, "_DECISIONS", "contradictions"),

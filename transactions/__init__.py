@@ -4,6 +4,7 @@ from transactions.artifacts import ArtifactRef
 from transactions.canonical import canonical_json, request_hash, storable_reason
 from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
 from transactions.errors import (
+    Cancelling,
     Conflict,
     DatabaseUnavailable,
     Fenced,
@@ -16,7 +17,7 @@ from transactions.errors import (
     Unauthenticated,
     UnknownAgent,
 )
-from transactions.events import Event, Execution, number_fenced
+from transactions.events import Event, Execution, number_done, number_fenced
 from transactions.failpoints import failpoint
 from transactions.failures import Classify, Failure, FailureClass
 from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
@@ -34,6 +35,7 @@ __all__ = [
     "ApprovalId",
     "ApprovalState",
     "ArtifactRef",
+    "Cancelling",
     "Classify",
     "Conflict",
     "Database",
@@ -69,6 +71,7 @@ __all__ = [
     "failpoint",
     "is_transient",
     "is_unstorable",
+    "number_done",
     "number_fenced",
     "record_steps",
     "request_hash",

@@ -145,7 +145,7 @@ async def get(session: AsyncSession, action_id: ActionId) -> Mapping[str, Any]:
 async def claim(session: AsyncSession, ticket: Ticket, *, attempt: int) -> Mapping[str, Any] | None:
     """PREPARED -> IN_FLIGHT under the ticket, as attempt `attempt + 1`. None: not now, or not any more: roll back.
 
-    Raises Fenced when the ticket's execution no longer owns the run.
+    Raises Fenced when the ticket's execution no longer owns the run, Cancelling when the run is being cancelled.
     """
     row = await fetch_one(
         session,
@@ -190,6 +190,8 @@ async def wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> Non
 async def cancel_if_run_is_over(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
     """After `number`, which holds the run row's lock. Nobody would ever send it, and nobody else would cancel it.
 
+    So a run that is being cancelled never has an action that is PREPARED.
+
     What undoes an effect goes on: the run was over when a person asked for it.
     """
     row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
@@ -197,7 +199,7 @@ async def cancel_if_run_is_over(session: AsyncSession, run_id: RunId, action_id:
         return
     run = await fetch_one(session, _RUNS["identity"], run_id=run_id)
     assert run is not None
-    if RunState(run["state"]).ended:
+    if RunState(run["state"]).takes_nothing_new:
         await cancel(session, [action_id], reason=f"the run is {run['state']}")
 
 

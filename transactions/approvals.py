@@ -120,7 +120,7 @@ async def decide(
     assert run is not None
     role = await _right(session, approval, who)
     state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.REJECTED
-    if RunState(run["state"]).ended or run["state"] == RunState.CANCELLING:
+    if RunState(run["state"]).takes_nothing_new:
         raise Conflict(f"Run {run_id} is {run['state']}: there is nothing left to decide.")
     decided = await fetch_one(
         session,

@@ -41,6 +41,10 @@ class DatabaseUnavailable(SurefootError):
     """The database cannot be reached, or is not one Surefoot can use."""
 
 
+class Cancelling(BaseException):
+    """The run is being cancelled: nothing new may begin. A BaseException, as `Fenced` is; the segment ends by it."""
+
+
 class Fenced(BaseException):
     """This execution no longer owns its run. A BaseException, so that no engine records it as a result.
 

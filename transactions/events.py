@@ -9,9 +9,10 @@ from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions.database import fetch_all
-from transactions.errors import Fenced
+from transactions.errors import Cancelling, Fenced
 from transactions.ids import RunId, Tenant, WorkerId
 from transactions.statements import load
+from transactions.states import RunState
 
 _RUNS = load("runs")
 
@@ -40,18 +41,37 @@ def _json(events: Sequence[Event]) -> str:
 
 
 async def number_fenced(session: AsyncSession, execution: Execution, *events: Event) -> None:
-    """Number the events of what a segment intends. Raises Fenced when this execution no longer owns the run."""
-    rows = await fetch_all(
-        session,
-        _RUNS["number_fenced"],
-        run_id=execution.run_id,
-        generation=execution.generation,
-        segment=execution.segment,
-        worker_id=execution.worker_id,
-        events=_json(events),
-    )
+    """Number the events of what a segment begins: an action, a claim, rows of a tool.
+
+    Raises Fenced when this execution no longer owns the run, Cancelling when the run is being cancelled.
+    """
+    if not await _number(session, "number_fenced", execution, events):
+        if await fetch_all(session, _RUNS["cancelling_of_execution"], **_token(execution)):
+            raise Cancelling(f"run {execution.run_id} is being cancelled: nothing new is begun")
+        raise Fenced(f"run {execution.run_id}: generation {execution.generation} is no longer the current one")
+
+
+async def number_done(session: AsyncSession, execution: Execution, *events: Event) -> bool:
+    """Number the events of what this execution has done already: a turn, a step's row, its end.
+
+    Taken while the run is being cancelled too; then False: begin nothing after it. Raises Fenced.
+    """
+    rows = await _number(session, "number_fenced_or_cancelling", execution, events)
     if not rows:
         raise Fenced(f"run {execution.run_id}: generation {execution.generation} is no longer the current one")
+    return rows[0]["state"] == RunState.RUNNING
+
+
+async def _number(
+    session: AsyncSession, statement: str, execution: Execution, events: Sequence[Event]
+) -> Sequence[Mapping[str, Any]]:
+    return await fetch_all(
+        session, _RUNS[statement], **_token(execution), worker_id=execution.worker_id, events=_json(events)
+    )
+
+
+def _token(execution: Execution) -> dict[str, Any]:
+    return {"run_id": execution.run_id, "generation": execution.generation, "segment": execution.segment}
 
 
 async def number_open(session: AsyncSession, run_id: RunId, *events: Event, worker_id: WorkerId | None) -> bool:

@@ -80,6 +80,11 @@ async def page(
     return await fetch_all(session, _RUNS["page"], tenant=tenant, state=state, limit=limit)
 
 
+async def stuck(session: AsyncSession, tenant: Tenant, *, limit: int) -> Sequence[Mapping[str, Any]]:
+    """The rows of `surefoot.stuck_runs`, those over their limit the longest first, at most `limit`."""
+    return await fetch_all(session, _RUNS["stuck"], tenant=tenant, limit=limit)
+
+
 async def timeline(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
     """The rows of `surefoot.run_timeline`, in order."""
     return await fetch_all(session, _RUNS["timeline"], run_id=run_id)
@@ -98,24 +103,30 @@ async def release(session: AsyncSession, run_id: RunId) -> None:
 
 
 async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) -> None:
-    """Cancel a queued, waiting or held run: what was not sent never will be.
+    """Cancel a run that is not over: what was not sent never will be.
 
-    Raises NotFound, Conflict, InvalidInput.
+    One that is queued, waiting or held is cancelled with this commit. A running one is CANCELLING: nothing of it is
+    claimed or written from this commit on, and whoever executes it ends it; what was claimed before may still arrive.
+    Raises NotFound, Conflict (it is over), InvalidInput.
     """
     approvals.check_words(by, reason)
     prepared, run = await actions.lock_with_run(session, run_id)
     if run is None:
         raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
     state = RunState(run["state"])
-    if state is RunState.CANCELLED:
+    if state in (RunState.CANCELLING, RunState.CANCELLED):
         return
-    if state not in (RunState.QUEUED, RunState.WAITING, RunState.HELD):
-        next_step = "it is over" if state.ended else "wait until it waits or ends, then look again"
-        raise Conflict(f"Run {run_id} is {state} and cannot be cancelled: {next_step}.")
+    if state.ended:
+        raise Conflict(f"Run {run_id} is {state} and cannot be cancelled: it is over.")
     await actions.cancel(session, [row["action_id"] for row in prepared], reason=f"run cancelled by {by}")
+    told: dict[str, JsonValue] = {"by": by, "reason": reason}
+    if state is RunState.RUNNING:
+        await execute(session, _RUNS["cancel_if_running"], run_id=run_id, reason=f"{by}: {reason}")
+        await number(session, run_id, Event("run.cancelling", told))
+        return
     await waits.deny_open(session, run_id, reason="the run was cancelled")
     await segments.settle(session, run_id, run["segment"], outcome="cancelled")
     await execute(
         session, _RUNS["stop_if_open"], run_id=run_id, state=RunState.CANCELLED, ended=True, reason=f"{by}: {reason}"
     )
-    await number(session, run_id, Event("run.cancelled", {"by": by, "reason": reason}))
+    await number(session, run_id, Event("run.cancelled", told))

@@ -8,11 +8,11 @@ from typing import Any, Literal, cast
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, messages, waits
+from transactions import actions, cancelling, messages, waits
 from transactions.canonical import canonical_json, storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Fenced
-from transactions.events import Event, Execution, number, number_fenced
+from transactions.events import Event, Execution, number, number_done, number_fenced
 from transactions.ids import ActionId, RunId, Tenant, WorkerId
 from transactions.statements import load
 from transactions.states import RunState
@@ -38,12 +38,15 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a segment ends. `state` completed, failed, waiting, held, or queued (the run goes on in the next segment).
+    """How a segment ends. `state` completed, failed, waiting, held, or queued (the run goes on in the next segment);
+    cancelled, when it stopped because the run is being cancelled: then it ends so whatever the ending says.
 
     `messages` are those not stored yet, from number `first_seq` on.
     """
 
-    state: Literal[RunState.COMPLETED, RunState.FAILED, RunState.WAITING, RunState.HELD, RunState.QUEUED]
+    state: Literal[
+        RunState.COMPLETED, RunState.FAILED, RunState.WAITING, RunState.HELD, RunState.QUEUED, RunState.CANCELLED
+    ]
     turns: int
     usage: JsonValue
     output: JsonValue = None
@@ -65,19 +68,24 @@ async def begin(
 ) -> Begun | None:
     """Take a new generation of the run's current segment. None: there is nothing for this execution to do.
 
+    A run that was being cancelled when its worker died is cancelled here.
     Raises Fenced when the worker's lease does not live.
     """
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
     segment = await fetch_one(session, _SEGMENTS["lock"], run_id=run_id, n=n)
     if run is None or segment is None or segment["state"] != "open" or run["segment"] != n:
         return None
-    if run["state"] not in (RunState.QUEUED, RunState.RUNNING):
+    if run["state"] not in (RunState.QUEUED, RunState.RUNNING, RunState.CANCELLING):
         return None
     owned = await fetch_one(session, _SEGMENTS["owned_by_executor"], workflow_id=f"{run_id}:{n}", worker_id=worker_id)
     if owned is None:
         return None
     if not owned["lives"]:
         raise Fenced(f"worker {worker_id} has no live lease: it may not begin segment {n} of run {run_id}")
+    if run["state"] == RunState.CANCELLING:
+        await cancelling.end(session, run, outcome="cancelled")
+        await number(session, run_id, cancelling.told(run), worker_id=worker_id)
+        return None
     steps_seen = await _steps_recorded(session, run_id)
     went_on = steps_seen > run["steps_seen"]
     stalls = 0 if went_on else run["stalls"] + (1 if segment["executions"] else 0)
@@ -160,7 +168,11 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
     """
     run_id, n = execution.run_id, execution.segment
     unsettled = await actions.lock_unsettled(session, run_id)
-    if await _ended_before(session, execution):
+    run = await _run_unless_ended(session, execution)
+    if run is None:
+        return False
+    if run["state"] == RunState.CANCELLING:
+        await _cancel(session, execution, run, ending)
         return False
     ending = await _without_loose_ends(session, ending, unsettled)
     data: dict[str, JsonValue] = {"segment": n}
@@ -205,25 +217,45 @@ async def _without_loose_ends(session: AsyncSession, ending: Ending, unsettled: 
     return replace(ending, state=RunState.HELD, reason=f"{sent[0]} was sent and its outcome is not known yet")
 
 
-async def _ended_before(session: AsyncSession, execution: Execution) -> bool:
-    """Whether this very execution has committed its end already, and only the answer to the commit was lost."""
+async def _cancel(session: AsyncSession, execution: Execution, run: Mapping[str, Any], ending: Ending) -> None:
+    """The end of a segment whose run is being cancelled, whatever it came to."""
+    if ending.messages:
+        await messages.append(session, execution, first_seq=ending.first_seq, messages=ending.messages)
+    # Numbered before the state changes, which fences: an execution that is stale ends nothing.
+    await number_done(session, execution, cancelling.told(run))
+    usage = canonical_json(ending.usage)
+    await cancelling.end(session, run, outcome="cancelled", turns=ending.turns, usage=usage)
+
+
+async def _run_unless_ended(session: AsyncSession, execution: Execution) -> Mapping[str, Any] | None:
+    """The run, locked. None: this very execution has committed its end, and only the answer to the commit was lost."""
     run = await fetch_one(session, _RUNS["lock"], run_id=execution.run_id)
     segment = await fetch_one(session, _SEGMENTS["lock"], run_id=execution.run_id, n=execution.segment)
     assert run is not None
     assert segment is not None
-    return run["generation"] == execution.generation and segment["state"] == "settled"
+    return None if run["generation"] == execution.generation and segment["state"] == "settled" else run
 
 
-async def record_turn(session: AsyncSession, execution: Execution, *, turns: int, usage: JsonValue) -> None:
-    """Count the turn and its usage, so that a run that stops anywhere has counted them. Before `number_fenced`."""
-    await execute(
+async def record_turn(
+    session: AsyncSession, execution: Execution, *, turns: int, usage: JsonValue, phase: str | None = None
+) -> Sequence[Event]:
+    """Count the turn and its usage, so that a run that stops anywhere has counted them. What to number next.
+
+    phase: what people see from now on; None: as before.
+    """
+    row = await fetch_one(
         session,
         _RUNS["record_turn_of_generation"],
         run_id=execution.run_id,
         generation=execution.generation,
         turns=turns,
         usage=canonical_json(usage),
+        phase=phase,
     )
+    events = [Event("turn.recorded", {"turn": turns})]
+    if row is not None and row["phase_changed"]:
+        events.append(Event("run.phase", {"phase": phase}))
+    return events
 
 
 async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
@@ -276,13 +308,21 @@ async def restart_lost(
 ) -> bool:
     """Give up a lost segment and go on in the next one from the run's own record. True when it was still lost.
 
+    A run that was being cancelled is cancelled instead.
+
     Asked again under the run row's lock, which a worker needs to begin: one may have taken it up since the look.
     """
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
-    if run is None or run["segment"] != n or run["state"] not in (RunState.QUEUED, RunState.RUNNING):
+    if run is None or run["segment"] != n or run["state"] not in (
+        RunState.QUEUED, RunState.RUNNING, RunState.CANCELLING
+    ):  # fmt: skip
         return False
     if not await fetch_all(session, _SEGMENTS["lost"], version=version, run_id=run_id, limit=1):
         return False
+    if run["state"] == RunState.CANCELLING:
+        await cancelling.end(session, run, outcome="lost")
+        await number(session, run_id, cancelling.told(run))
+        return True
     stalls = run["stalls"] + 1
     if stalls >= stalls_max:
         await hold(

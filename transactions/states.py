@@ -1,6 +1,11 @@
-"""The state machines: enums and transition tables. SQL guards, CHECK constraints and the diagrams say the same."""
+"""The state machines: enums and transition tables.
+
+CHECK constraints, the database's own table (`surefoot.transitions()`), which triggers enforce, and the diagrams of
+README.md say the same; `tests/unit/test_states.py` holds them equal.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -18,6 +23,11 @@ class RunState(StrEnum):
     @property
     def ended(self) -> bool:
         return self in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)
+
+    @property
+    def takes_nothing_new(self) -> bool:
+        """Over, or being cancelled: no action of it is claimed any more."""
+        return self.ended or self is RunState.CANCELLING
 
 
 class ActionState(StrEnum):
@@ -97,4 +107,22 @@ DELIVERY_TRANSITIONS: Transitions = MappingProxyType(
         _D.DEAD: frozenset({_D.PENDING, _D.DISCARDED}),  # a person says so
         _D.DISCARDED: frozenset(),
     }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The states of the rows of one table, those in which a row may be inserted, and what may follow each."""
+
+    table: str
+    states: type[StrEnum]
+    starts: frozenset[StrEnum]
+    transitions: Transitions
+
+
+MACHINES = (
+    Machine("runs", RunState, frozenset({_R.QUEUED}), RUN_TRANSITIONS),
+    Machine("actions", ActionState, frozenset({_A.PREPARED}), ACTION_TRANSITIONS),
+    Machine("approvals", ApprovalState, frozenset({_P.PENDING}), APPROVAL_TRANSITIONS),
+    Machine("outbox_deliveries", DeliveryState, frozenset({_D.PARKED, _D.PENDING}), DELIVERY_TRANSITIONS),
 )

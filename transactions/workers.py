@@ -90,8 +90,18 @@ async def superseded_workflows(session: AsyncSession) -> list[str]:
     return [row["workflow_uuid"] for row in await fetch_all(session, _SEGMENTS["superseded_workflows"])]
 
 
-async def announce_agent(session: AsyncSession, *, name: str, version: str, input_schema: JsonValue) -> None:
-    """Tell everyone that this agent is served, so that runs of it can be started."""
+async def announce_agent(
+    session: AsyncSession,
+    *,
+    name: str,
+    version: str,
+    input_schema: JsonValue,
+    limits: Mapping[str, float],
+) -> None:
+    """Tell everyone that this agent is served, so that runs of it can be started.
+
+    limits: seconds in a state, `queued_s_max` and so on, after which a run of it is stuck.
+    """
     await execute(
         session,
         _WORKERS["announce_agent"],
@@ -99,6 +109,7 @@ async def announce_agent(session: AsyncSession, *, name: str, version: str, inpu
         name=name,
         version=version,
         input_schema=json.dumps(input_schema),
+        limits=json.dumps(dict(limits)),
     )
 
 

@@ -51,6 +51,11 @@ class RunActs(Base):
         async with self._transaction("read", Role.VIEWER) as session:
             return await runs.page(session, self.tenant, state=state, limit=limit)
 
+    async def stuck(self, *, limit: int = 100) -> Sequence[Mapping[str, Any]]:
+        """Runs that are in a state beyond its limit: since when, why, and what to do."""
+        async with self._transaction("read", Role.VIEWER) as session:
+            return await runs.stuck(session, self.tenant, limit=limit)
+
     async def events(self, run_id: str, *, after: int = 0, limit: int = 100) -> Sequence[Mapping[str, Any]]:
         """Events of a run with a number above `after`, in order. Raises NotFound."""
         async with self._transaction("read", Role.VIEWER, noun="run", id=run_id) as session:
@@ -67,7 +72,10 @@ class RunActs(Base):
             await runs.release(session, RunId(run_id))
 
     async def cancel(self, run_id: str, *, reason: str = "asked for") -> None:
-        """Cancel a queued, waiting or held run. Needs an operator. Raises NotFound, Conflict."""
+        """Cancel a run that is not over; a running one is `cancelling` until its worker ends it. Needs an operator.
+
+        Raises NotFound, Conflict.
+        """
         async with self._transaction("run.cancel", Role.OPERATOR, noun="run", id=run_id) as session:
             await runs.cancel(session, RunId(run_id), by=self.who.name, reason=reason)
 

@@ -10,12 +10,15 @@ import typer
 
 from app.acting import Acting
 from app.cli.session import acting, ask, fail, opened
+from app.cli.stuck import stuck
 from app.surefoot import Surefoot
 from transactions import RunState
 
 group = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and undo what they did.")
+group.command("stuck")(stuck)
 
 _POLL_S = 0.3
+_GOES_ON = (RunState.QUEUED, RunState.RUNNING, RunState.CANCELLING)
 RunArgument = Annotated[str, typer.Argument(help="the run's id")]
 
 
@@ -66,7 +69,7 @@ async def _follow(who: Acting, run_id: str) -> Mapping[str, Any]:
     print(f"run {run_id}", flush=True)
     while True:
         status = await who.status(run_id)
-        if status["state"] not in (RunState.QUEUED, RunState.RUNNING) and not status["open_deliveries"]:
+        if status["state"] not in _GOES_ON and not status["open_deliveries"]:
             return status
         if status["state"] == RunState.WAITING and status["waiting_for"] == ["approval"]:
             return status
@@ -93,7 +96,7 @@ def list_runs(
         waiting = f" for {', '.join(row['waiting_for'])}" if row["waiting_for"] else ""
         todo = f"; {row['what_to_do']}" if row["what_to_do"] else ""
         print(
-            f"{row['run_id']}  {row['created_at']:%Y-%m-%d %H:%M:%S}  {row['agent']:20}  {row['state']}{waiting}{todo}"
+            f"{row['run_id']}  {row['created_at']:%Y-%m-%d %H:%M:%S}  {row['agent']:20}  {_state(row)}{waiting}{todo}"
         )
     if not rows:
         print("no runs")
@@ -123,9 +126,13 @@ def cancel(
     run_id: RunArgument,
     reason: Annotated[str, typer.Option(help="why")] = "asked for",
 ) -> None:
-    """Cancel a run that is queued, waiting or held: what was not sent never will be."""
-    ask(lambda who: who.cancel(run_id, reason=reason))
-    print(f"cancelled {run_id}")
+    """Cancel a run that is not over: what was not sent never will be. A running one is ended by its worker."""
+
+    async def cancelled(who: Acting) -> str:
+        await who.cancel(run_id, reason=reason)
+        return (await who.status(run_id))["state"]
+
+    print(f"{ask(cancelled)} {run_id}")
 
 
 @group.command("undo")
@@ -143,9 +150,15 @@ def undo(
         print("it did nothing outside")
 
 
+def _state(row: Mapping[str, Any]) -> str:
+    """The state, and the phase where it says more."""
+    phase = row["phase"]
+    return f"{row['state']}" if phase is None or phase.lower() == row["state"] else f"{row['state']} ({phase})"
+
+
 def _print_status(status: Mapping[str, Any]) -> None:
     waiting = f" for {', '.join(status['waiting_for'])}" if status["waiting_for"] else ""
-    print(f"run {status['run_id']} of {status['agent']}: {status['state']}{waiting}")
+    print(f"run {status['run_id']} of {status['agent']}: {_state(status)}{waiting}")
     for words in filter(None, (status["reason"], status["what_to_do"])):
         print(f"  {words}")
     if status["output"] is not None:

@@ -136,7 +136,8 @@ def no_own_deadline() -> None:
 def no_fence() -> None:
     """What a segment intends is numbered whichever generation is the current one."""
     runs = dict(_part(events, "_RUNS"))
-    runs["number_fenced"] = _without(runs["number_fenced"], "and generation = :generation and segment = :segment")
+    for name in ("number_fenced", "number_fenced_or_cancelling"):
+        runs[name] = _without(runs[name], "and generation = :generation and segment = :segment")
     _replace(events, "_RUNS", runs)
 
 

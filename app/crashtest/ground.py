@@ -131,7 +131,11 @@ async def announce(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
         async with database.all_tenants("worker.register") as session:
             for agent in agents:
                 await workers.announce_agent(
-                    session, name=agent.name, version=agent.version, input_schema=agent.input.json_schema()
+                    session,
+                    name=agent.name,
+                    version=agent.version,
+                    input_schema=agent.input.json_schema(),
+                    limits=agent.limits.of_states,
                 )
     finally:
         await database.close()

@@ -41,12 +41,12 @@ def open_house() -> Generator[House]:
 def clear(stage: Stage, records: Records, tell: Telling) -> None:
     """Put aside what demos that were broken off have left: let it come to rest, then cancel it."""
     left = records.left_by_demos()
-    if any(row["state"] in ("queued", "running") for row in left):
+    if any(row["state"] in ("queued", "running", "cancelling") for row in left):
         tell(f"left unfinished by earlier demos: {len(left)} (a worker brings them to rest first)")
         worker = stage.worker()
         until(
             "the runs of earlier demos come to rest",
-            lambda: all(row["state"] not in ("queued", "running") for row in records.left_by_demos()),
+            lambda: all(row["state"] not in ("queued", "running", "cancelling") for row in records.left_by_demos()),
         )
         worker.stop()
     for row in records.left_by_demos():

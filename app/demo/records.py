@@ -100,7 +100,7 @@ class Records:
         return self.value(
             "select count(*) from surefoot.run_status s join surefoot.runs r using (run_id) "
             "where coalesce(not starts_with(r.idempotency_key, :prefix), true) "
-            "and (s.state in ('queued', 'running') or s.open_deliveries > 0)",
+            "and (s.state in ('queued', 'running', 'cancelling') or s.open_deliveries > 0)",
             prefix=KEY_PREFIX,
         )
 

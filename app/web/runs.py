@@ -26,6 +26,7 @@ class RunView(BaseModel):
     agent: str
     agent_version: str | None
     state: str
+    phase: str | None = Field(description="where it is, in words for people")
     waiting_for: list[str] | None
     reason: str | None
     turns: int
@@ -37,6 +38,19 @@ class RunView(BaseModel):
     updated_at: datetime
     ended_at: datetime | None
     what_to_do: str | None = Field(description="what a person has to do for it, if anything")
+
+
+class StuckView(BaseModel):
+    """One row of `surefoot.stuck_runs`. Times in seconds."""
+
+    run_id: str
+    agent: str
+    state: str
+    since: datetime
+    limit_s: float
+    seconds: float
+    why: str
+    what_to_do: str
 
 
 class EventView(BaseModel):
@@ -71,6 +85,11 @@ async def list_runs(
     who: Who, state: RunState | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> list[RunView]:
     return [RunView.model_validate(dict(row)) for row in await who.runs(state=state, limit=limit)]
+
+
+@router.get("/runs/stuck")  # before the next, which would take it for a run's id
+async def stuck(who: Who, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> list[StuckView]:
+    return [StuckView.model_validate(dict(row)) for row in await who.stuck(limit=limit)]
 
 
 @router.get("/runs/{run_id}")

@@ -29,7 +29,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from outbox import Mail
-from steps import Absent, Action, Approval, Found, RunLimits, Tools, durable, turns_so_far
+from steps import Absent, Action, Approval, Found, RunLimits, Tools, after, durable, turns_so_far
 from transactions import Run, Tx
 
 TABLES = """
@@ -37,6 +37,7 @@ create schema if not exists scripted;
 create table if not exists scripted.notes (
     note bigint generated always as identity primary key, text text not null, run_id text not null
 );
+create table if not exists scripted.doors (door text primary key, is_open boolean not null);
 """
 # Short, so that a verdict of "absent" is soon believed.
 ATTEMPT_S = 3.0
@@ -179,6 +180,35 @@ async def gated_send(action: Action[Deps], text: str) -> int:
 )
 async def briefly_gated_send(action: Action[Deps], text: str) -> int:
     """Send it to the outside, if a manager agrees at once."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.effect(verify=sent, attempt_s=ATTEMPT_S, requires=after("note"), phase="Sending")
+async def send_after_note(action: Action[Deps], text: str) -> int:
+    """Send it to the outside, once this run has written a note."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.effect(verify=sent, attempt_s=ATTEMPT_S, approval=MANAGER, requires=after("note"))
+async def gated_send_after_note(action: Action[Deps], text: str) -> int:
+    """The same, once a manager has agreed."""
+    return await _post(action.deps, action.id, text)
+
+
+async def door_is_open(tx: Tx[Deps], text: str) -> str | None:
+    rows = await tx.execute("select 1 from scripted.doors where door = 'front' and is_open for share")
+    return None if rows else f"{text} does not go out: the door is shut"
+
+
+@tools.transaction(requires=door_is_open)
+async def note_at_open_door(tx: Tx[Deps], text: str) -> int:
+    """Write a note while the door is open."""
+    return await _note(tx, text)
+
+
+@tools.effect(verify=sent, attempt_s=ATTEMPT_S, approval=MANAGER, requires=door_is_open)
+async def gated_send_at_open_door(action: Action[Deps], text: str) -> int:
+    """Send it to the outside, while the door is open and a manager has agreed."""
     return await _post(action.deps, action.id, text)
 
 

@@ -50,7 +50,7 @@ def test_control_an_unfinished_run_reacts_to_the_engine(finished: tuple[Stage, h
     stage, _, run_id = finished
     before = requests(stage)
     stage.rows("update surefoot.segments set state = 'open', settled_at = null, outcome = null where n = 1")
-    stage.rows("update surefoot.runs set state = 'running', ended_at = null where run_id = %s", run_id)
+    stage.forced("update surefoot.runs set state = 'running', ended_at = null where run_id = %s", run_id)
     execute_again(stage, run_id)
     stage.until_state(run_id, "completed")
     assert requests(stage)["model"] == before["model"] + 1
@@ -59,9 +59,9 @@ def test_control_an_unfinished_run_reacts_to_the_engine(finished: tuple[Stage, h
 def test_control_what_the_ledger_and_the_inbox_forget_is_sent_again(finished: tuple[Stage, httpx.Client, str]) -> None:
     stage, _, run_id = finished
     before = requests(stage)
-    stage.rows("update surefoot.runs set state = 'waiting', ended_at = null where run_id = %s", run_id)
+    stage.forced("update surefoot.runs set state = 'waiting', ended_at = null where run_id = %s", run_id)
     forgotten = "state = 'PREPARED', settled_at = null, result = null where tool = 'send'"
-    stage.rows(f"update surefoot.actions set {forgotten}")
+    stage.forced(f"update surefoot.actions set {forgotten}")
     stage.rows("delete from surefoot.inbox")
     deliver_again(stage, run_id)
     after = requests(stage)
@@ -97,7 +97,7 @@ def deliver_again(stage: Stage, run_id: str) -> None:
         "update surefoot.outbox_deliveries d set state = 'pending', settled_at = null, due_at = clock_timestamp() "
         "from surefoot.outbox_entries e where e.entry_id = d.entry_id and e.run_id = %s returning d.entry_id, d.attempt"
     )
-    attempts: dict[str, Any] = {row["entry_id"]: row["attempt"] for row in stage.rows(due, run_id)}
+    attempts: dict[str, Any] = {row["entry_id"]: row["attempt"] for row in stage.forced(due, run_id)}
     assert len(attempts) == 3
     again = "select entry_id, attempt from surefoot.outbox_deliveries where entry_id = any(%s)"
 

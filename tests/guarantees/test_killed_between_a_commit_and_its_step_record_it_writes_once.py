@@ -38,7 +38,7 @@ def test_control_when_the_ledger_forgets_it_writes_twice(stage: Stage) -> None:
     stage.announce()
     run_id = stage.script(*SCRIPT)
     assert stage.working(POINTS[0]).until_it_dies() == -9
-    stage.rows("update surefoot.actions set state = 'PREPARED', settled_at = null")
+    stage.forced("update surefoot.actions set state = 'PREPARED', settled_at = null")
     stage.working()
     stage.until_state(run_id, "completed")
     texts = [note["text"] for note in stage.notes(run_id)]

@@ -120,7 +120,7 @@ class Approvals(Model):
         if not dies:
             self.calls.append(Call(wait.action_id, gated, approval="pending" if gated else ""))
 
-    @precondition(lambda self: self.run == "running")
+    @precondition(lambda self: self.run in ("running", "cancelling"))
     @rule(dies=seldom)
     def end(self, dies: bool) -> None:
         asked: list[Wait] = [
@@ -130,6 +130,9 @@ class Approvals(Model):
         ending = Ending(state=RunState.WAITING, turns=1, usage={}, waits=asked)
         self.commit(lambda s: segments.end(s, self.execution, ending), dies=dies)
         if dies:
+            return
+        if self.run == "cancelling":
+            self.run = "cancelled"
             return
         outcomes = {"": "go", "pending": "open", "approved": "go"}
         for call in self.calls:
@@ -160,7 +163,7 @@ class Approvals(Model):
         if not (right and self.ada_counts()):
             assert self.raised(body, Forbidden)
             return
-        if call.approval != "pending" or call.over or self.run == "cancelled":
+        if call.approval != "pending" or call.over or self.run in ("cancelling", "cancelled"):
             assert self.raised(body, Conflict)
             return
         self.commit(body, dies=dies)
@@ -181,12 +184,9 @@ class Approvals(Model):
         async def body(session: Session) -> None:
             await runs.cancel(session, self.execution.run_id, by="ada", reason="asked for")
 
-        if self.run == "running":
-            assert self.raised(body, Conflict)
-            return
         self.commit(body, dies=dies)
         if not dies:
-            self.run = "cancelled"
+            self.run = "cancelling" if self.run in ("running", "cancelling") else "cancelled"
             for call in self.calls:
                 self.cancelled(call)
                 if call.wait == "open":

@@ -84,7 +84,7 @@ class Ledger(RuleBasedStateMachine):
 
     def _back(self) -> None:
         self.state = "PREPARED"
-        if self.run in ("cancelled", "failed"):
+        if self.run in ("cancelling", "cancelled", "failed"):
             self._settle("CANCELLED", "discarded")
 
     @initialize(far=st.integers(0, 4))
@@ -256,7 +256,7 @@ class Ledger(RuleBasedStateMachine):
 
     # The run.
 
-    @precondition(lambda self: self.run == "running")
+    @precondition(lambda self: self.run in ("running", "cancelling"))
     @rule(fails=seldom)
     def end(self, fails: bool) -> None:
         wait = Wait("delivery", self.action_id, "call0", 0, None)
@@ -264,7 +264,9 @@ class Ledger(RuleBasedStateMachine):
         if fails:
             ending = Ending(state=RunState.FAILED, turns=1, usage={}, reason="failed")
         self.loop.run(self.scene.end(self.execution, ending))
-        if not fails:
+        if self.run == "cancelling":
+            self.run = "cancelled"
+        elif not fails:
             self.run = "waiting"
             if self.state in SETTLED:
                 self._wake()
@@ -281,12 +283,13 @@ class Ledger(RuleBasedStateMachine):
         try:
             self.loop.run(self.scene.cancel(self.execution.run_id))
         except Conflict:
-            assert self.run in ("running", "failed")
+            assert self.run == "failed"
             return
-        assert self.run in ("queued", "waiting", "held", "cancelled")
-        if self.state == "PREPARED" and self.run != "cancelled":
+        assert self.run != "failed"
+        if self.state == "PREPARED":
+            assert self.run not in ("cancelling", "cancelled")
             self._settle("CANCELLED", "discarded")
-        self.run = "cancelled"
+        self.run = "cancelling" if self.run in ("running", "cancelling") else "cancelled"
 
     @rule(worker=workers, dies=st.booleans())
     def die(self, worker: WorkerId, dies: bool) -> None:

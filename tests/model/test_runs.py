@@ -12,6 +12,7 @@ from tests.model.machines import Model, changed, is_missed, search, seldom, work
 from tests.races import invariants
 from tests.races.scenes import ADA, AGENT, VERSION, Scene
 from transactions import (
+    Cancelling,
     Conflict,
     Event,
     Execution,
@@ -20,7 +21,9 @@ from transactions import (
     Session,
     StepRow,
     WorkerId,
+    cancelling,
     events,
+    number_done,
     number_fenced,
     receipts,
     record_steps,
@@ -113,10 +116,15 @@ class Runs(Model):
         return self.executions[max(0, len(self.executions) - 1 - back)]
 
     def holds(self, execution: Execution) -> bool:
-        """Whether this execution may still intend something."""
+        """Whether this execution is the run's current one, which may record what it did."""
         now = self.now
-        token = (execution.generation, execution.segment, "running")
-        return token == (now.generation, now.n, now.state) and now.segment.outcome is None
+        token = (execution.generation, execution.segment)
+        current = token == (now.generation, now.n) and now.segment.outcome is None
+        return current and now.state in ("running", "cancelling")
+
+    def may_begin(self, execution: Execution) -> bool:
+        """Whether it may still begin something."""
+        return self.holds(execution) and self.now.state == "running"
 
     @initialize(far=st.sampled_from((0, 1, 1, 2, 3, 4)))
     def set_out(self, far: int) -> None:
@@ -169,7 +177,8 @@ class Runs(Model):
         now, n = self.now, max(0, self.now.n - back)
         segment = now.segments[n]
         owned = (segment.engine, segment.executor) == ("PENDING", worker)
-        there = n == now.n and segment.outcome is None and now.state in ("queued", "running") and owned
+        open_ = now.state in ("queued", "running", "cancelling")
+        there = n == now.n and segment.outcome is None and open_ and owned
 
         async def body(session: Session) -> Any:
             return await segments.begin(
@@ -187,8 +196,13 @@ class Runs(Model):
             return
         begun = self.commit(body, dies=dies)
         stalls = 0 if now.steps > now.steps_seen else now.stalls + (segment.executions > 0)
-        assert (begun is not None) == (there and stalls < STALLS_MAX)
+        stopping = now.state == "cancelling"
+        assert (begun is not None) == (there and not stopping and stalls < STALLS_MAX)
         if dies or not there:
+            return
+        if stopping:
+            now.settle("cancelled")
+            now.state = "cancelled"
             return
         if begun is None:
             now.settle("held")
@@ -208,17 +222,17 @@ class Runs(Model):
         """What an execution records of its work, in the middle of it or long after it was fenced."""
         execution, now = self.mine(back), self.now
 
-        async def body(session: Session) -> None:
+        async def body(session: Session) -> bool:
             if turn:
                 await segments.record_turn(session, execution, turns=now.turns + 1, usage={})
             else:
                 await record_steps(session, execution, [StepRow(now.steps, "step", "ran", NOW, NOW)])
-            await number_fenced(session, execution, Event("step.done"))
+            return await number_done(session, execution, Event("step.done"))
 
         if not self.holds(execution):
             assert self.raised(body, Fenced)
             return
-        self.commit(body, dies=dies)
+        assert self.commit(body, dies=dies) == (now.state == "running")
         if not dies:
             now.turns += turn
             now.steps += not turn
@@ -228,13 +242,13 @@ class Runs(Model):
     def call(self, back: int, dies: bool) -> None:
         """An effect is prepared and sent, and not answered yet."""
         execution, position = self.mine(back), len(self.now.calls)
-        if not self.holds(execution):
+        if not self.may_begin(execution):
 
             async def stale(session: Session) -> None:
                 await self.scene.prepare(session, execution, self.scene.request(execution, position, gated=False))
                 await number_fenced(session, execution, Event("action.prepared"))
 
-            assert self.raised(stale, Fenced)
+            assert self.raised(stale, Cancelling if self.holds(execution) else Fenced)
             return
         wait = self.commit(lambda s: self.scene.call(s, execution, position, "delivery"), dies=dies)
         assert wait is not None
@@ -283,6 +297,12 @@ class Runs(Model):
                 assert self.raised(body, Fenced)
             return
         woken = self.commit(body, dies=dies)
+        if now.state == "cancelling":
+            assert woken is False
+            if not dies:
+                now.settle("cancelled")
+                now.state = "cancelled"
+            return
         if how in ("completed", "failed") and any(not call.settled for call in now.calls):
             how = "held"
         still = how == "waiting" and any(not call.settled for call in new)
@@ -304,7 +324,7 @@ class Runs(Model):
         self.commit(lambda s: registry.raise_generations(s, worker, limit=10**6), dies=dies)
         segment = self.now.segment
         pending = (segment.engine, segment.executor, segment.outcome) == ("PENDING", worker, None)
-        if pending and self.now.state == "running" and not dies:
+        if pending and self.now.state in ("running", "cancelling") and not dies:
             self.now.generation += 1
 
     @precondition(lambda self: self.dead)
@@ -318,7 +338,7 @@ class Runs(Model):
     @rule(back=st.sampled_from((0, 0, 1)), dies=seldom)
     def restart_lost(self, back: int, dies: bool) -> None:
         now, n = self.now, max(0, self.now.n - back)
-        lost = n == now.n and now.state in ("queued", "running") and now.segment.engine == "ERROR"
+        lost = n == now.n and now.state in ("queued", "running", "cancelling") and now.segment.engine == "ERROR"
         restarted = self.commit(
             lambda s: segments.restart_lost(
                 s, run_id=self.run_id, n=n, version=VERSION, why="a test", stalls_max=STALLS_MAX
@@ -327,6 +347,10 @@ class Runs(Model):
         )
         assert restarted == lost
         if dies or not lost:
+            return
+        if now.state == "cancelling":
+            now.settle("lost")
+            now.state = "cancelled"
             return
         if now.stalls + 1 >= STALLS_MAX:
             now.settle("held")
@@ -346,11 +370,15 @@ class Runs(Model):
         async def body(session: Session) -> None:
             await runs.cancel(session, self.run_id, by="ada", reason="asked for")
 
-        if self.now.state in ("running", "completed", "failed"):
+        if self.now.state in ("completed", "failed"):
             assert self.raised(body, Conflict)
             return
         self.commit(body, dies=dies)
-        if not dies:
+        if dies or self.now.state == "cancelling":
+            return
+        if self.now.state == "running":
+            self.now.state = "cancelling"
+        else:
             self.now.settle("cancelled")
             self.now.state = "cancelled"
             for call in self.now.calls:
@@ -395,7 +423,9 @@ def test_runs_do_what_their_model_says(database_url: str) -> None:
 @pytest.mark.parametrize(
     ("modules", "table", "name", "guard", "instead"),
     [
-        ([events], "runs", "number_fenced", "and generation = :generation", ""),
+        ([events], "runs", "number_fenced_or_cancelling", "and generation = :generation", ""),
+        ([events], "runs", "number_fenced", "and state = 'running'", "and state in ('running', 'cancelling')"),
+        ([cancelling], "runs", "end_if_cancelling", "state = 'cancelled'", "state = 'cancelling'"),
         ([segments], "runs", "raise_segment_after_loss", "generation = generation + 1,", ""),
         ([registry], "runs", "raise_generations_of_dead", "generation = generation + 1", "generation = generation"),
         ([segments], "segments", "owned_by_executor", "and executor_id = :worker_id", ""),

@@ -47,9 +47,9 @@ def consistent(seen: Mapping[str, Any]) -> None:
     assert numbers == list(range(seen["segment"] + 1)), f"segments {numbers}, current {seen['segment']}"
     assert sorted(row["id"] for row in seen["engine"]) == sorted(f"{seen['run_id']}:{n}" for n in numbers)
     opened = [segment["n"] for segment in seen["segments"] if segment["state"] == "open"]
-    live = seen["state"] in ("queued", "running")
+    live = seen["state"] in ("queued", "running", "cancelling")
     assert opened == ([seen["segment"]] if live else []), f"run is {seen['state']}, open segments {opened}"
-    over = seen["state"] in ("completed", "failed", "cancelled")
+    over = seen["state"] in ("completed", "failed", "cancelled", "cancelling")
     effects = [row for row in seen["deliveries"] if row["consumer"] == "effect"]
     deliveries = {row["entry_id"]: DeliveryState(row["state"]) for row in effects}
     for action in seen["actions"]:

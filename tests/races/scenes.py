@@ -95,6 +95,14 @@ class Scene:
         cursor = await self.admin.execute(query.encode(), parameters)
         return await cursor.fetchall() if cursor.description else []
 
+    async def forced(self, query: str, *parameters: object) -> list[Any]:
+        """The same, of a statement that breaks what the triggers of the database keep."""
+        await self.admin.execute("set session_replication_role = replica")
+        try:
+            return await self.rows(query, *parameters)
+        finally:
+            await self.admin.execute("set session_replication_role = origin")
+
     # Making.
 
     async def start(self, tenant: Tenant = DEFAULT_TENANT) -> RunId:
@@ -317,7 +325,7 @@ async def open_scene(url: str) -> AsyncGenerator[Scene]:
             async with database.all_tenants("register") as session:
                 for worker_id in (ADA, BOB, EVE):
                     await register(session, worker_id)
-                await workers.announce_agent(session, name=AGENT, version="1", input_schema={})
+                await workers.announce_agent(session, name=AGENT, version="1", input_schema={}, limits={})
                 for name in ("ada", "bob"):
                     await principals.put(session, DEFAULT_TENANT, name, roles=MANAGER, by="test")
             yield Scene(database, admin, monitor)

@@ -17,6 +17,7 @@ from transactions import (
     DEFAULT_TENANT,
     ActionId,
     ActionState,
+    Cancelling,
     Conflict,
     EntryId,
     Event,
@@ -90,7 +91,12 @@ async def _play(scene: Scene, pace: Pace, seed: int) -> None:
 
 
 async def _ask_and_end(scene: Scene, execution: Execution, key: str) -> None:
-    await _end(scene, execution, await _ask(scene, execution, key))
+    try:
+        action_id = await _ask(scene, execution, key)
+    except Cancelling:
+        await scene.end(execution, Ending(state=RunState.CANCELLED, turns=1, usage={}))
+        return
+    await _end(scene, execution, action_id)
 
 
 async def _ask(scene: Scene, execution: Execution, key: str) -> ActionId:

@@ -46,6 +46,9 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
         "insert into surefoot.subscriptions (tenant, topic, consumer, passes_dead) values (%s, 't', 'c', false)", tenant
     )
     await scene.rows("insert into surefoot.consumer_limits (tenant, consumer) values (%s, 'c')", tenant)
+    await scene.rows(
+        "update surefoot.agents set limits = limits || '{\"waiting_s_max\": 0}'"
+    )  # a run that waits is stuck
     execution = await scene.running(tenant)
     async with scene.database.all_tenants("token.create") as session:
         await principals.put(session, tenant, "eve", roles=["admin"], by="test")

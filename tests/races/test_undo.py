@@ -98,7 +98,7 @@ async def test_an_action_that_undoes_nothing_is_not_claimed_once_the_run_is_over
     execution = await _did(scene, 1)
     await _request(scene, execution, "eve")
     await scene.rows("update surefoot.actions set undoes = null")
-    await scene.rows("update surefoot.runs set state = %s, reason = 'a test'", state)
+    await scene.forced("update surefoot.runs set state = %s, reason = 'a test'", state)
     [delivery] = await _claimed(scene)
     assert not await _sent(scene, delivery)
 
@@ -168,7 +168,7 @@ async def test_what_another_run_relies_on_is_not_undone(scene: Scene) -> None:
     async with scene.database.transaction("run.undo", DEFAULT_TENANT) as session:
         with pytest.raises(Conflict, match="nothing that can be undone"):
             await undo.request(session, execution.run_id, WAYS, by="eve", reason="no")
-    await scene.rows(
+    await scene.forced(
         "update surefoot.runs set state = 'cancelled', reason = 'no', ended_at = now() where run_id = %s", other.run_id
     )
     assert await standing() == "can_be_undone"

@@ -15,11 +15,13 @@ from transactions import (
     DEFAULT_TENANT,
     ActionId,
     ApprovalId,
+    Cancelling,
     Conflict,
     Event,
     Fenced,
     NotFound,
     RunId,
+    RunState,
     WorkerId,
     actions,
     approvals,
@@ -28,6 +30,7 @@ from transactions import (
     waits,
 )
 from transactions.database import fetch_one
+from transactions.segments import Ending
 from transactions.statements import load
 
 INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000"))
@@ -261,10 +264,13 @@ async def _play_calls(scene: Scene, pace: Pace, seed: int) -> None:
 
     async def work() -> bool:
         for position, kind in enumerate(kinds):
-            async with scene.database.transaction("call", execution.tenant) as session:
-                request = scene.request(execution, position, gated=kind == "approval")
-                await scene.prepare(session, execution, request)
-                await number_fenced(session, execution, Event("action.prepared"))
+            try:
+                async with scene.database.transaction("call", execution.tenant) as session:
+                    request = scene.request(execution, position, gated=kind == "approval")
+                    await scene.prepare(session, execution, request)
+                    await number_fenced(session, execution, Event("action.prepared"))
+            except Cancelling:
+                return await scene.end(execution, Ending(state=RunState.CANCELLED, turns=1, usage={}))
         return await scene.end(execution, waiting.ending())
 
     async def reject(position: int) -> object:

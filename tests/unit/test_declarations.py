@@ -1,11 +1,14 @@
 """What a business key and an undo have to look like, and what is said when they do not."""
 
+from types import NoneType
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.models.test import TestModel
 
-from steps import Action, ToolError, Tools
+from steps import Action, RunLimits, ToolError, Tools, after, durable
 from steps.spec import Spec
 from transactions import InvalidInput, Tenant, Tx, keys
 from transactions.undo import Way
@@ -162,3 +165,75 @@ def test_what_can_be_a_key(key: str) -> None:
 def test_what_cannot_be_a_key(key: str) -> None:
     with pytest.raises(InvalidInput, match=r"^The business key of publish .+ nothing was done\. Call it"):
         keys.check("publish", key)
+
+
+async def other_names(tx: Tx[None], year: str) -> str | None:
+    return None
+
+
+async def of_an_action(action: Action[None], month: str, copies: int) -> str | None:
+    return None
+
+
+def at_once(tx: Tx[None], month: str, copies: int) -> str | None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("requires", "words"),
+    [
+        (other_names, r"its requires takes \['year'\] and must take the tool's own parameters \['month', 'copies'\]"),
+        (of_an_action, r"the first parameter of its requires is .*Action.* and must be Tx\[Deps\]"),
+        (at_once, "its requires is not async: write `async def`"),
+    ],
+)
+def test_a_wrong_precondition_is_refused_where_it_is_declared(requires: Any, words: str) -> None:
+    tools = Tools[None](id="press")
+
+    async def publish(action: Action[None], month: str, copies: int = 1) -> None: ...
+
+    async def keep(tx: Tx[None], month: str, copies: int = 1) -> None: ...
+
+    with pytest.raises(ToolError, match=f"^effect publish: {words}"):
+        tools.effect(idempotent=True, requires=requires)(publish)
+    with pytest.raises(ToolError, match=f"^transaction keep: {words}"):
+        tools.transaction(requires=requires)(keep)
+
+
+@pytest.mark.parametrize("names", [(), ("save", "save")])
+def test_after_names_tools_each_once(names: tuple[str, ...]) -> None:
+    with pytest.raises(ToolError, match="name one or more tools, each once"):
+        after(*names)
+
+
+@pytest.mark.parametrize("name", ["sav", "look"])
+def test_after_names_a_transaction_or_effect_of_the_agent(name: str) -> None:
+    tools = Tools[None](id="press")
+
+    @tools.read
+    async def look(ctx: RunContext[None]) -> None: ...
+
+    @tools.transaction(requires=after(name))
+    async def publish(tx: Tx[None]) -> None: ...
+
+    with pytest.raises(ToolError, match=f"^Agent press: publish requires {name} before it, which is no transaction"):
+        durable(
+            Agent(TestModel(), name="press", deps_type=NoneType, toolsets=[tools]), version="1", deps=lambda _: None
+        )
+
+
+@pytest.mark.parametrize("phase", ["", " ", "x" * 61, "two\nlines"])
+def test_a_phase_is_one_line_for_people(phase: str) -> None:
+    tools = Tools[None](id="press")
+
+    async def look(ctx: RunContext[None]) -> None: ...
+
+    with pytest.raises(ToolError, match=r"^read look: its phase is .*: give 1 to 60 characters in one line\.$"):
+        tools.read(phase=phase)(look)
+
+
+@pytest.mark.parametrize("limit", ["queued_s_max", "running_s_max", "waiting_s_max", "held_s_max", "cancelling_s_max"])
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_limit_of_a_state_is_a_time(limit: Any, seconds: float) -> None:
+    with pytest.raises(ValueError, match="Seconds in a state are above 0"):
+        RunLimits(**{limit: seconds})

@@ -1,4 +1,4 @@
-"""Each state machine says the same four times: enum, transition table, CHECK constraint, diagram."""
+"""Each state machine says the same five times: enum, transitions, CHECK constraint, the database's table, diagram."""
 
 import re
 from enum import StrEnum
@@ -7,26 +7,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from transactions.states import (
-    ACTION_TRANSITIONS,
-    APPROVAL_TRANSITIONS,
-    DELIVERY_TRANSITIONS,
-    RUN_TRANSITIONS,
-    ActionState,
-    ApprovalState,
-    DeliveryState,
-    RunState,
-    Transitions,
-)
+from transactions.states import ACTION_TRANSITIONS, MACHINES, RUN_TRANSITIONS, ActionState, Machine, RunState
 
-MACHINES: list[tuple[type[StrEnum], Transitions, str]] = [
-    (RunState, RUN_TRANSITIONS, "runs"),
-    (ActionState, ACTION_TRANSITIONS, "actions"),
-    (ApprovalState, APPROVAL_TRANSITIONS, "approvals"),
-    (DeliveryState, DELIVERY_TRANSITIONS, "outbox_deliveries"),
-]
 README = Path(__file__).parents[2] / "transactions" / "README.md"
-each_machine = pytest.mark.parametrize(("states", "transitions", "table"), MACHINES, ids=[m[2] for m in MACHINES])
+BEGINNING = "[*]"  # as the diagrams and the database's table say it
+each_machine = pytest.mark.parametrize("machine", MACHINES, ids=[machine.table for machine in MACHINES])
 
 
 def values(states: type[StrEnum]) -> set[str]:
@@ -35,21 +20,21 @@ def values(states: type[StrEnum]) -> set[str]:
 
 @each_machine
 def test_the_table_of_transitions_names_every_state_and_no_other(
-    states: type[StrEnum], transitions: Transitions, table: str
+    machine: Machine,
 ) -> None:
-    assert set(transitions) == set(states)
-    assert {to for targets in transitions.values() for to in targets} <= set(states)
+    assert set(machine.transitions) == set(machine.states)
+    assert {to for targets in machine.transitions.values() for to in targets} <= set(machine.states)
+    assert machine.starts <= set(machine.states)
 
 
 @each_machine
 def test_every_state_can_be_reached_and_left_or_is_an_end(
-    states: type[StrEnum], transitions: Transitions, table: str
+    machine: Machine,
 ) -> None:
-    starts = {"queued", "PREPARED", "pending", "parked"}
-    reached = {state for state in states if state.value in starts}
-    while more := {to for state in reached for to in transitions[state]} - reached:
+    reached = set(machine.starts)
+    while more := {to for state in reached for to in machine.transitions[state]} - reached:
         reached |= more
-    assert reached == set(states)
+    assert reached == set(machine.states)
 
 
 def test_ended_and_settled_are_the_states_that_nothing_leaves() -> None:
@@ -64,38 +49,58 @@ def checked(definition: str) -> set[str] | None:
 
 
 @each_machine
-def test_the_database_refuses_any_other_state(
-    states: type[StrEnum], transitions: Transitions, table: str, database_url: str
-) -> None:
+def test_the_database_refuses_any_other_state(machine: Machine, database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "select pg_get_constraintdef(oid) from pg_constraint where conrelid = %s::regclass and contype = 'c'",
-            [f"surefoot.{table}"],
+            [f"surefoot.{machine.table}"],
         ).fetchall()
     lists = [found for (definition,) in rows if (found := checked(definition)) is not None]
-    assert lists == [values(states)]
+    assert lists == [values(machine.states)]
+
+
+@each_machine
+def test_the_database_has_these_transitions_and_no_other(machine: Machine, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "select from_state, to_state from surefoot.transitions() where machine = %s", [machine.table]
+        ).fetchall()
+    assert len(rows) == len(set(rows))
+    assert set(rows) == arrows(machine)
+
+
+def test_the_database_knows_no_other_machine_and_enforces_each(database_url: str) -> None:
+    tables = {machine.table for machine in MACHINES}
+    with psycopg.connect(database_url) as connection:
+        known = connection.execute("select distinct machine from surefoot.transitions()").fetchall()
+        enforced = connection.execute(
+            "select tgrelid::regclass::text, tgname from pg_trigger where tgfoid = 'surefoot.keep_transitions'::regproc"
+        ).fetchall()
+    assert {machine for (machine,) in known} == tables
+    wanted = {(f"surefoot.{table}", name) for table in tables for name in ("keep_transitions", "keep_first_state")}
+    assert set(enforced) == wanted
 
 
 def diagrams(text: str) -> list[set[tuple[str, str]]]:
     """The arrows of each state diagram of a Markdown text."""
     blocks = re.findall(r"```mermaid\nstateDiagram-v2\n(.+?)```", text, flags=re.DOTALL)
-    return [set(re.findall(r"^\s*(\w+) --> (\w+)", block, flags=re.MULTILINE)) for block in blocks]
+    return [set(re.findall(r"^\s*(\[\*\]|\w+) --> (\w+)", block, flags=re.MULTILINE)) for block in blocks]
 
 
-def arrows(transitions: Transitions) -> set[tuple[str, str]]:
-    return {(str(state), str(to)) for state, targets in transitions.items() for to in targets}
+def arrows(machine: Machine) -> set[tuple[str, str]]:
+    """What the diagram and the database's table have to say."""
+    moves = {(str(state), str(to)) for state, targets in machine.transitions.items() for to in targets}
+    return moves | {(BEGINNING, str(state)) for state in machine.starts}
 
 
 @each_machine
-def test_the_diagram_shows_these_transitions_and_no_other(
-    states: type[StrEnum], transitions: Transitions, table: str
-) -> None:
+def test_the_diagram_shows_these_transitions_and_no_other(machine: Machine) -> None:
     drawn = [
         diagram
         for diagram in diagrams(README.read_text())
-        if {state for arrow in diagram for state in arrow} == values(states)
+        if {state for arrow in diagram for state in arrow} - {BEGINNING} == values(machine.states)
     ]
-    assert drawn == [arrows(transitions)]
+    assert drawn == [arrows(machine)]
 
 
 def test_there_is_a_diagram_for_every_machine_and_no_other() -> None:
@@ -104,4 +109,5 @@ def test_there_is_a_diagram_for_every_machine_and_no_other() -> None:
 
 def test_the_comparison_sees_one_arrow_too_many() -> None:
     text = README.read_text().replace("    queued --> running", "    completed --> running\n    queued --> running", 1)
-    assert arrows(RUN_TRANSITIONS) not in diagrams(text)
+    assert arrows(MACHINES[0]) in diagrams(README.read_text())
+    assert arrows(MACHINES[0]) not in diagrams(text)

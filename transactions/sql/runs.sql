@@ -10,16 +10,42 @@ select * from surefoot.run_status where run_id = :run_id
 -- name: page
 select * from surefoot.run_status where tenant = :tenant and (cast(:state as text) is null or state = :state) order by created_at desc limit :limit
 
+-- name: stuck
+select * from surefoot.stuck_runs where tenant = :tenant order by seconds - limit_s desc, run_id limit :limit
+
 -- name: number_fenced
 with numbered as (
     update surefoot.runs set event_seq = event_seq + jsonb_array_length(cast(:events as jsonb)), updated_at = clock_timestamp()
-     where run_id = :run_id and generation = :generation and segment = :segment and state in ('running', 'cancelling')
+     where run_id = :run_id and generation = :generation and segment = :segment and state = 'running'
     returning run_id, tenant, event_seq)
 insert into surefoot.events (run_id, seq, tenant, kind, data, generation, worker_id)
 select n.run_id, n.event_seq - jsonb_array_length(cast(:events as jsonb)) + e.ordinality, n.tenant,
        e.value ->> 'kind', e.value -> 'data', :generation, :worker_id
   from numbered n, jsonb_array_elements(cast(:events as jsonb)) with ordinality as e (value, ordinality)
 returning seq
+
+-- name: number_fenced_or_cancelling
+with numbered as (
+    update surefoot.runs set event_seq = event_seq + jsonb_array_length(cast(:events as jsonb)), updated_at = clock_timestamp()
+     where run_id = :run_id and generation = :generation and segment = :segment and state in ('running', 'cancelling')
+    returning run_id, tenant, event_seq, state)
+insert into surefoot.events (run_id, seq, tenant, kind, data, generation, worker_id)
+select n.run_id, n.event_seq - jsonb_array_length(cast(:events as jsonb)) + e.ordinality, n.tenant,
+       e.value ->> 'kind', e.value -> 'data', :generation, :worker_id
+  from numbered n, jsonb_array_elements(cast(:events as jsonb)) with ordinality as e (value, ordinality)
+returning seq, (select state from numbered) as state
+
+-- name: cancelling_of_execution
+select 1 from surefoot.runs
+ where run_id = :run_id and generation = :generation and segment = :segment and state = 'cancelling'
+
+-- name: cancelling_of
+select run_id from surefoot.runs where run_id = any(:run_ids) and state = 'cancelling'
+
+-- name: cancel_if_running
+update surefoot.runs set state = 'cancelling', reason = :reason, updated_at = clock_timestamp()
+ where run_id = :run_id and state = 'running'
+returning segment
 
 -- name: number_open
 with numbered as (
@@ -61,12 +87,22 @@ returning generation
 update surefoot.runs
    set state = :state, reason = :reason, output = cast(:output as jsonb), usage = cast(:usage as jsonb), turns = :turns,
        ended_at = case when :ended then clock_timestamp() end, updated_at = clock_timestamp()
- where run_id = :run_id and segment = :segment and generation = :generation and state in ('running', 'cancelling')
+ where run_id = :run_id and segment = :segment and generation = :generation and state = 'running'
+returning state
+
+-- name: end_if_cancelling
+update surefoot.runs
+   set state = 'cancelled', usage = coalesce(cast(:usage as jsonb), usage), turns = greatest(turns, :turns),
+       ended_at = clock_timestamp(), updated_at = clock_timestamp()
+ where run_id = :run_id and state = 'cancelling'
 returning state
 
 -- name: record_turn_of_generation
-update surefoot.runs set turns = greatest(turns, :turns), usage = cast(:usage as jsonb)
- where run_id = :run_id and generation = :generation
+with before as (select phase from surefoot.runs where run_id = :run_id for no key update)
+update surefoot.runs r
+   set turns = greatest(r.turns, :turns), usage = cast(:usage as jsonb), phase = coalesce(cast(:phase as text), r.phase)
+  from before where r.run_id = :run_id and r.generation = :generation
+returning r.phase is distinct from before.phase as phase_changed
 
 -- name: stop_if_open
 update surefoot.runs

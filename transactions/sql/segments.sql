@@ -32,7 +32,7 @@ select r.run_id, r.tenant, r.segment, r.stalls, d.status, d.application_version
   from surefoot.segments s
   join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n
   left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
- where s.state = 'open' and r.state in ('queued', 'running') and s.created_at < clock_timestamp() - interval '1 second'
+ where s.state = 'open' and r.state in ('queued', 'running', 'cancelling') and s.created_at < clock_timestamp() - interval '1 second'
    and (cast(:run_id as text) is null or r.run_id = :run_id)
    and (d.workflow_uuid is null
         or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED')

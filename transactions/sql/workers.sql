@@ -33,8 +33,10 @@ select distinct w.worker_id from surefoot.workers w
  where w.state <> 'live'
 
 -- name: announce_agent
-insert into surefoot.agents (tenant, name, version, input_schema) values (:tenant, :name, :version, cast(:input_schema as jsonb))
-on conflict (tenant, name) do update set version = excluded.version, input_schema = excluded.input_schema, seen_at = clock_timestamp()
+insert into surefoot.agents (tenant, name, version, input_schema, limits)
+values (:tenant, :name, :version, cast(:input_schema as jsonb), cast(:limits as jsonb))
+on conflict (tenant, name) do update
+   set version = excluded.version, input_schema = excluded.input_schema, limits = excluded.limits, seen_at = clock_timestamp()
 
 -- name: agents
 select name, version, input_schema, seen_at from surefoot.agents order by name

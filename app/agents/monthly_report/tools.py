@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_ai import ModelRetry, RunContext
+from pydantic_ai import RunContext
 
 from app.agents.monthly_report.csv_file import DailyFile, parse_month
 from app.agents.monthly_report.documents import Document, find_documents
@@ -67,7 +67,7 @@ async def read_file(deps: Deps) -> None:
     deps.daily = await asyncio.to_thread(read_daily_file, deps.request)
 
 
-@tools.transaction(before=read_file)
+@tools.transaction(before=read_file, phase="Loading")
 async def load_data(tx: Tx[Deps]) -> DataSet:
     """Load the request's file of daily figures. A file that was loaded before is the same data set."""
     file = tx.deps.daily
@@ -91,19 +91,19 @@ async def load_data(tx: Tx[Deps]) -> DataSet:
     return DataSet(data_set=file.sha256, name=file.name, rows=len(file.rows))
 
 
-@tools.read
+@tools.read(phase="Analysing")
 async def monthly_figures(ctx: RunContext[Deps], data_set: str) -> Figures:
     """The month's figures against the months before it, with the row counts they rest on."""
     return await _figures(ctx.deps, data_set)
 
 
-@tools.read
+@tools.read(phase="Analysing")
 async def supporting_documents(ctx: RunContext[Deps], data_set: str) -> list[Document]:
     """Documents that may explain the figures, each with its id and hash to cite."""
     return await _documents(ctx.deps, await _figures(ctx.deps, data_set))
 
 
-@tools.read
+@tools.read(phase="Writing")
 async def render_report(ctx: RunContext[Deps], data_set: str, commentary: str) -> Rendered:
     """Render the report with your commentary. Every number in it comes from the data set."""
     content = await _render(ctx.deps, data_set, commentary)
@@ -116,7 +116,7 @@ async def render_again(deps: Deps, data_set: str, commentary: str, sha256: str) 
         await _render(deps, data_set, commentary)
 
 
-@tools.transaction(before=render_again)
+@tools.transaction(before=render_again, phase="Writing")
 async def save_report(tx: Tx[Deps], data_set: str, commentary: str, sha256: str) -> ArtifactRef:  # noqa: ARG001
     """Save the rendered report as the next version of its artifact."""
     content = tx.deps.rendered.get(sha256)
@@ -125,16 +125,25 @@ async def save_report(tx: Tx[Deps], data_set: str, commentary: str, sha256: str)
     return await tx.save_artifact(f"monthly-report-{tx.deps.request.month}", content, media_type="text/markdown")
 
 
-async def report_version(tx: Tx[Deps], artifact: str, version: int) -> Mapping[str, Any]:
-    """What a manager approves: this version of the report, by its hash."""
+async def saved_here(tx: Tx[Deps], artifact: str, version: int) -> str | None:
+    """Only what this very run has saved is published. An artifact's version never changes, so nothing is locked."""
     rows = await tx.execute(
+        "select 1 from surefoot.artifacts where name = :name and version = :version and run_id = :run_id",
+        name=artifact,
+        version=version,
+        run_id=tx.run.run_id,
+    )
+    return None if rows else f"this run has saved no artifact {artifact} version {version}: save the report first"
+
+
+async def report_version(tx: Tx[Deps], artifact: str, version: int) -> Mapping[str, Any]:
+    """What a manager approves: this version of the report, by its hash. It is there: see `saved_here`."""
+    [row] = await tx.execute(
         "select name, version, sha256 from surefoot.artifacts where name = :name and version = :version",
         name=artifact,
         version=version,
     )
-    if not rows:
-        raise ModelRetry(f"There is no artifact {artifact} version {version}: save the report first.")
-    return {"artifact": rows[0]["name"], "version": rows[0]["version"], "sha256": rows[0]["sha256"]}
+    return {"artifact": row["name"], "version": row["version"], "sha256": row["sha256"]}
 
 
 async def published(action: Action[Deps], artifact: str, version: int) -> Found[Publication] | Absent:  # noqa: ARG001
@@ -148,6 +157,8 @@ async def published(action: Action[Deps], artifact: str, version: int) -> Found[
 @tools.effect(
     verify=published,
     approval=Approval(by="role:manager", binds=report_version, expires=timedelta(days=3)),
+    requires=saved_here,
+    phase="Publishing",
     attempt_s=PUBLISH_ATTEMPT_S,
 )
 async def publish_report(action: Action[Deps], artifact: str, version: int) -> Publication:
@@ -160,7 +171,7 @@ async def publish_report(action: Action[Deps], artifact: str, version: int) -> P
     return await publisher.publish(action.id, f"Monthly report {action.deps.request.month}", content.decode(), sha256)
 
 
-@tools.transaction
+@tools.transaction(phase="Telling the team")
 async def tell_team(tx: Tx[Deps], subject: str, body: str) -> str:
     """Mail the team."""
     entry = await tx.outbox("mail", Mail(to=tx.deps.team, subject=subject, body=body))

@@ -46,7 +46,7 @@ _FOUND = TypeAdapter(list[Made])
 tools = Tools[Deps](id="ticket_triage")
 
 
-@tools.read
+@tools.read(phase="Looking things up")
 async def earlier_tickets(ctx: RunContext[Deps], report: int) -> list[EarlierTicket]:
     """The tickets that the report's customer has at the desk already, oldest first."""
     customer = quote(ctx.deps.report(report).customer, safe="")
@@ -54,7 +54,7 @@ async def earlier_tickets(ctx: RunContext[Deps], report: int) -> list[EarlierTic
     return _EARLIER.validate_python(answer.body)
 
 
-@tools.read
+@tools.read(phase="Looking things up")
 async def known_incidents(ctx: RunContext[Deps], report: int) -> list[Incident]:
     """Open incidents whose component the report names."""
     given = ctx.deps.report(report)
@@ -66,7 +66,7 @@ async def known_incidents(ctx: RunContext[Deps], report: int) -> list[Incident]:
     return [Incident.model_validate(row) for row in rows]
 
 
-@tools.transaction
+@tools.transaction(phase="Triaging")
 async def save_triage(
     tx: Tx[Deps],
     report: int,
@@ -97,7 +97,7 @@ async def save_triage(
     return f"revision {saved[0]['revision']}, and the reply is queued"
 
 
-@tools.effect(idempotent=True, attempt_s=ATTEMPT_S)
+@tools.effect(idempotent=True, attempt_s=ATTEMPT_S, phase="Opening a ticket")
 async def open_ticket(action: Action[Deps], report: int, subject: str) -> int:
     """Open a ticket for a report at the desk; its number."""
     desk = there(action.deps.desk, "SUREFOOT_TICKETS_URL")
@@ -134,6 +134,7 @@ async def escalated(action: Action[Deps], report: int) -> Found[int] | Absent | 
     verify=escalated,
     approval=Approval(by="role:lead", binds=triage_row, expires=timedelta(days=1)),
     attempt_s=ATTEMPT_S,
+    phase="Escalating",
 )
 async def escalate(action: Action[Deps], report: int) -> int:
     """Escalate a report that is high or critical to the developers' tracker, once a lead has agreed; the issue."""
@@ -145,7 +146,7 @@ async def escalate(action: Action[Deps], report: int) -> int:
     return Made.model_validate(answer.body).id
 
 
-@tools.effect(at_most_once=True, attempt_s=ATTEMPT_S)
+@tools.effect(at_most_once=True, attempt_s=ATTEMPT_S, phase="Paging")
 async def page(action: Action[Deps], report: int) -> int:
     """Page the people on call for a critical report; the page's number."""
     pager = there(action.deps.pager, "SUREFOOT_PAGER_URL")
