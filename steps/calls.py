@@ -38,6 +38,7 @@ from transactions import (
     number_fenced,
     outbox,
     receipts,
+    revisions,
 )
 from transactions.actions import Request, Ticket
 
@@ -55,6 +56,7 @@ class Call:
     request: Request
     arguments: dict[str, Any]
     deps: Any
+    revised: bool = False
 
     async def as_value(self, call: Callable[[], Awaitable[Any]]) -> Done:
         """Call the tool's own body and turn whatever it does into a value."""
@@ -102,7 +104,9 @@ class Call:
         """The action that this call means, made if it is new, and locked."""
         execution = self.seat.execution
         if self.spec.key is None:
-            return _Held(self, await actions.prepare(session, execution, self.request), owned=True)
+            first = await actions.prepare(session, execution, self.request)
+            row = await revisions.current(session, first)
+            return _Held(self._revised(row) if row["revises"] else self, row, owned=True)
         try:
             meant = await keys.prepare(session, execution, self.request, key=lambda: self.spec.key_of(self.arguments))
         except (RequestChanged, InvalidInput, Conflict) as error:
@@ -112,6 +116,21 @@ class Call:
             first = {"call": self.request.action_id, "run": meant.row["run_id"]}
             await call._number(session, "action.shared", **first)
         return _Held(call, meant.row, meant.owned)
+
+    def _revised(self, row: Mapping[str, Any]) -> "Call":
+        """The call as a person has changed it."""
+        request = replace(self.request, action_id=ActionId(row["action_id"]), arguments=row["request"])
+        return replace(self, request=request, arguments=self.spec.parse(row["request"]), revised=True)
+
+    def _told(self, done: Done) -> Done:
+        """The model is told what was done instead of what it asked for."""
+        value = cast("dict[str, JsonValue]", done.value)
+        return Done({**value, "revised": self.request.arguments}, done.how) if self.revised else done
+
+    def _gate_in(self, session: Session) -> gate.Gate:
+        bench = self.seat.bench
+        tx = bench.tx(session, self.seat.run, self.deps, self.request.action_id)
+        return gate.Gate(tx, self.spec, bench.agents[self.seat.agent].version)
 
     def _defer(self, kind: str) -> Done:
         return Done({"defer": kind, "action": self.request.action_id}, "deferred")
@@ -127,11 +146,13 @@ class Call:
             return Done({"defer": "follows", "action": None}, "deferred")
 
         async def prepare(session: Session) -> Done:
-            row = await actions.prepare(session, self.seat.execution, self.request)
-            kind = await self._ask(session) if self.spec.approval else "follows"
-            await self._park(session)
-            await self._number(session, "action.stands_behind")
-            return settled_value(row) or self._defer("approval" if kind == "ask" else "follows")
+            held = await self._hold(session)
+            if (done := held.settled()) is not None:
+                return done
+            asked = self.spec.approval and await held.call._gate_in(session).ask(held.call.request.arguments)
+            await held.call._park(session)
+            await held.call._number(session, "action.stands_behind")
+            return held.call._defer("approval" if asked is ApprovalState.PENDING else "follows")
 
         return await self._commit("tool.stand_behind", prepare)
 
@@ -140,19 +161,13 @@ class Call:
             return Done({"failed": why})
 
         async def cancel(session: Session) -> Done:
-            row = await actions.prepare(session, self.seat.execution, self.request)
-            if row["state"] == ActionState.PREPARED:
-                await actions.cancel(session, [self.request.action_id], reason=why)
-                await self._number(session, "action.cancelled")
-            return settled_value(row) or Done({"failed": why})
+            held = await self._hold(session)
+            if held.row["state"] == ActionState.PREPARED:
+                await actions.cancel(session, [held.call.request.action_id], reason=why)
+                await held.call._number(session, "action.cancelled")
+            return held.settled() or Done({"failed": why})
 
         return await self._commit("tool.refuse", cancel)
-
-    async def _ask(self, session: Session) -> str:
-        """`ask` while the decision is open, else its state."""
-        tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        state = await gate.ask(tx, self.seat.execution, self.spec, self.request)
-        return "ask" if state is ApprovalState.PENDING else state
 
     async def _park(self, session: Session) -> None:
         """The outbox entry of an effect, in the commit that prepares it; its delivery waits for this call's turn."""
@@ -202,7 +217,7 @@ class Call:
         result = cast("dict[str, JsonValue]", done.value)["value"]
         await receipts.complete_transaction(session, self.seat.execution, self.request.action_id, result=result)
         await self._number(session, "action.succeeded")
-        return done
+        return self._told(done)
 
     async def _timed(self, tx: Tx[Any]) -> Any:
         limit_s = self.seat.bench.database.limits.transaction_s
@@ -218,27 +233,38 @@ class Call:
         """None when the call may be done now."""
         if self.spec.approval is None:
             return None
-        if await self._ask(session) == "ask":
+        before = self._gate_in(session)
+        state = await before.ask(self.request.arguments)
+        if state is None:
+            await self._number(session, "approval.not_needed", policy=self.spec.approval.policy)
+            return None
+        if state is ApprovalState.PENDING:
             await self._number(session, "approval.requested")
             return self._defer("approval")
         if self.spec.kind == "effect":
             return None  # checked by the claim, in its transaction
-        tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        why = await gate.objection(tx, self.spec, self.request.arguments)
-        if why is None:
+        return await self._obey(session, before)
+
+    async def _obey(self, session: Session, before: gate.Gate) -> Done | None:
+        """What follows from what the gate has to say now: nothing, asking anew, or that it is not done."""
+        objection = await before.objection(self.request.arguments)
+        if objection is None:
             return None
-        await actions.cancel(session, [self.request.action_id], reason=why)
+        if not objection.final:
+            await before.ask_anew(self.request.arguments, objection)
+            await self._number(session, "approval.requested", why=objection.why)
+            return self._defer("approval")
+        await actions.cancel(session, [self.request.action_id], reason=objection.why)
         await self._number(session, "action.cancelled")
-        return Done({"failed": why})
+        return Done({"failed": objection.why})
 
     # An effect: prepared and claimed in one commit, driven in the background, waited for a while.
 
     async def effect(self) -> Done:
         try:
             prepared = await self._commit("tool.effect", self._prepare_and_claim)
-        except gate.Objection as error:
-            held = await self._withdraw(str(error))
-            return settled_value(await held.call._load(), mine=True) or held.call._defer("delivery")
+        except gate.Objected:
+            return await self._commit("tool.objected", self._objected) or await self.effect()
         if isinstance(prepared, Done):
             return prepared
         held = prepared.held
@@ -280,19 +306,18 @@ class Call:
         ticket = Ticket(self.request.action_id, attempt, worker_id, self.seat.execution)
         if held.row["state"] != ActionState.PREPARED or held.row["attempt"] >= held.row["attempts_max"]:
             return _Prepared(held, ticket)
-        tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        return _Prepared(held, ticket, Claimed(await gate.claim(tx, ticket, self.spec, held.row), began))
+        claimed = await self._gate_in(session).claim(ticket, held.row)
+        return _Prepared(held, ticket, Claimed(claimed, began))
 
-    async def _withdraw(self, why: str) -> "_Held":
-        """Cancel the action: its approval does not hold any more. Nothing when somebody has sent it meanwhile."""
-
-        async def cancel(session: Session) -> _Held:
-            held = await self._hold(session)
-            if held.owned and await actions.cancel(session, [held.call.request.action_id], reason=why):
-                await held.call._number(session, "action.cancelled")
-            return held
-
-        return await self._commit("tool.withdraw", cancel)
+    async def _objected(self, session: Session) -> Done | None:
+        """The claim was rolled back. None: there is no objection (any more), so it is tried again."""
+        held = await self._hold(session)
+        if (done := held.settled()) is not None:
+            return done
+        if not held.owned or held.row["state"] != ActionState.PREPARED:
+            return held.call._defer("delivery")  # somebody has sent it meanwhile
+        await held.call._park(session)
+        return await held.call._obey(session, held.call._gate_in(session))
 
     async def _others(self) -> None:
         """Another worker drives it: wait for its end, as long as for our own."""

@@ -16,7 +16,7 @@ from transactions.errors import (
     Unauthenticated,
     UnknownAgent,
 )
-from transactions.events import Event, Execution, number_fenced
+from transactions.events import Event, Execution, number, number_fenced
 from transactions.failpoints import failpoint
 from transactions.failures import Classify, Failure, FailureClass
 from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
@@ -69,6 +69,7 @@ __all__ = [
     "failpoint",
     "is_transient",
     "is_unstorable",
+    "number",
     "number_fenced",
     "record_steps",
     "request_hash",

@@ -22,3 +22,10 @@ update surefoot.waits set state = 'settled', outcome = 'denied', reason = :reaso
 
 -- name: count_open
 select count(*) as open from surefoot.waits where run_id = :run_id and segment = :segment and state = 'open'
+
+-- name: move
+update surefoot.waits set action_id = :to where run_id = :run_id and action_id = :action_id and state = 'open'
+
+-- name: ask_of_action
+update surefoot.waits set kind = 'approval'
+ where run_id = :run_id and action_id = :action_id and state = 'open' and kind in ('delivery', 'verification')
