@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, approvals, waits
+from transactions import actions, approvals, outbox, waits
 from transactions.approvals import Question
 from transactions.canonical import canonical_json, request_hash
 from transactions.database import execute, fetch_one
@@ -46,6 +46,8 @@ async def revise(session: AsyncSession, action_id: ActionId, changed: Question, 
     assert before is not None, "it is an approval that a person decides with changes"
     await approvals.ask_instead(session, replace(changed, action_id=new), before=before, why=f"{by} changed it")
     await actions.cancel(session, [action_id], reason=f"{by} changed it: see {new}")
+    if row["kind"] == "effect":
+        await outbox.put_effect(session, new, tenant=row["tenant"], run_id=row["run_id"], parked=True)
     await execute(session, _ACTIONS["point_to_revision"], action_id=action_id, revision=new)
     await waits.move(session, RunId(row["run_id"]), action_id, to=new)
     return new

@@ -231,7 +231,7 @@ async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
     if wait.action_id is None or wait.kind == "follows":
         return wait
     action = await revisions.meant(session, wait.action_id)
-    wait = replace(wait, action_id=ActionId(action["action_id"]))
+    wait = replace(wait, action_id=ActionId(action["action_id"]), call=wait.call or wait.action_id)
     approval = await approvals.last(session, action["action_id"])
     state = None if approval is None else approval["state"]
     if wait.kind == "approval":

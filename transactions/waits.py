@@ -80,7 +80,7 @@ async def settle(
 
 
 async def move(session: AsyncSession, run_id: RunId, action_id: ActionId, *, to: ActionId) -> None:
-    """The open wait of an action is for another one from now on. The caller holds the run row's lock."""
+    """The wait of an action is for another one from now on. The caller holds the run row's lock."""
     await execute(session, _WAITS["move"], run_id=run_id, action_id=action_id, to=to)
 
 
