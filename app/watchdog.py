@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app import engine, machine
 from steps.sharing import wake_sharers
-from transactions import Database, Tenant, WorkerId, approvals, failpoint, is_transient, segments, workers
+from transactions import Database, Tenant, WorkerId, deciding, failpoint, is_transient, segments, workers
 
 _log = logging.getLogger("surefoot.watchdog")
 _BATCH = 200
@@ -88,10 +88,10 @@ class Watchdog:
 
     async def _expire_approvals(self) -> None:
         async with self.database.all_tenants("watchdog.look") as session:
-            overdue = await approvals.overdue(session, limit=_BATCH)
+            overdue = await deciding.overdue(session, limit=_BATCH)
         for approval_id, tenant in overdue:
             async with self.database.transaction("watchdog.expire", tenant) as session:
-                await approvals.expire(session, approval_id)
+                await deciding.expire(session, approval_id)
 
     async def _wake_sharers(self) -> None:
         """Runs that wait for an action of another run, and that nobody lived to wake after it settled."""

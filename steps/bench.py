@@ -20,13 +20,17 @@ class Bench:
     on_fenced: Callable[[str], None]
 
     def run(self, row: Mapping[str, Any]) -> Run:
-        """The run of a row of `runs.identity`, for a deps factory."""
-        tenant = Tenant(row["tenant"])
-
-        async def query(sql: str, /, **parameters: object) -> Any:
-            return await self.database.query(tenant, sql, **parameters)
-
-        return Run(RunId(row["run_id"]), tenant, row["agent"], row["input"], row["principal"], query)
+        return run_of(self.database, row)
 
     def tx(self, session: Session, run: Run, deps: object, action_id: str) -> Tx[Any]:
         return Tx(deps, run, ActionId(action_id), session)
+
+
+def run_of(database: Database, row: Mapping[str, Any]) -> Run:
+    """The run of a row of `runs.identity`, for a deps factory."""
+    tenant = Tenant(row["tenant"])
+
+    async def query(sql: str, /, **parameters: object) -> Any:
+        return await database.query(tenant, sql, **parameters)
+
+    return Run(RunId(row["run_id"]), tenant, row["agent"], row["input"], row["principal"], query)

@@ -3,118 +3,39 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from pydantic import JsonValue
-from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_core import PydanticSerializationError
 
 from steps import gate
+from steps.calling import Calling, Held
 from steps.drive import Claimed, lease_s
 from steps.journal import Done
 from steps.outcomes import call_body
-from steps.seat import Seat, settled_value
+from steps.seat import settled_value
 from steps.sharing import wake_sharers
-from steps.spec import RESULT_BYTES_MAX, Spec
 from transactions import (
-    ActionId,
     ActionState,
     ApprovalState,
-    Conflict,
-    Event,
     Fenced,
-    InvalidInput,
-    RequestChanged,
     Session,
     TransactionTooLong,
     Tx,
     actions,
-    canonical_json,
-    failures,
-    is_transient,
-    keys,
-    number_fenced,
     outbox,
     receipts,
 )
-from transactions.actions import Request, Ticket
+from transactions.actions import Ticket
 
-T = TypeVar("T")
 _log = logging.getLogger("surefoot.calls")
 TRANSACTION_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a declared tool. Its methods are step bodies: safe to repeat, answering with values."""
-
-    seat: Seat
-    spec: Spec
-    request: Request
-    arguments: dict[str, Any]
-    deps: Any
-
-    async def as_value(self, call: Callable[[], Awaitable[Any]]) -> Done:
-        """Call the tool's own body and turn whatever it does into a value."""
-
-        async def value() -> Done:
-            return self._value(self.spec.dump(await call()))
-
-        return await self.safely(value)
-
-    async def safely(self, body: Callable[[], Awaitable[Done]]) -> Done:
-        """What the user's code raises becomes a value; not that the database is away, or that it took too long."""
-        name = self.spec.name
-        try:
-            return await body()
-        except ModelRetry as error:
-            return Done({"retry": error.message})
-        except ToolFailed as error:
-            return Done({"failed": error.message})
-        except PydanticSerializationError as error:
-            return Done({"raised": f"{name} returned what it does not declare: {error}"})
-        except Exception as error:
-            if is_transient(error) or isinstance(error, TransactionTooLong):
-                raise
-            _log.warning("%s raised", self.request.action_id, exc_info=error)
-            return Done({"raised": f"{name}: {failures.words(error)}"})
-
-    def _value(self, value: JsonValue) -> Done:
-        """The result, if it can be stored."""
-        text = canonical_json(value)
-        if len(text.encode()) > RESULT_BYTES_MAX:
-            return Done(
-                {"raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact instead"}
-            )
-        if "\\u0000" in text:
-            return Done(
-                {"raised": f"{self.spec.name} returned a NUL character, which Postgres cannot store: remove it"}
-            )
-        return Done({"value": value})
-
-    async def _commit(self, name: str, body: Callable[[Session], Awaitable[T]]) -> T:
-        async with self.seat.bench.database.transaction(name, self.seat.execution.tenant) as session:
-            return await body(session)
-
-    async def _hold(self, session: Session) -> "_Held":
-        """The action that this call means, made if it is new, and locked."""
-        execution = self.seat.execution
-        if self.spec.key is None:
-            return _Held(self, await actions.prepare(session, execution, self.request), owned=True)
-        try:
-            meant = await keys.prepare(session, execution, self.request, key=lambda: self.spec.key_of(self.arguments))
-        except (RequestChanged, InvalidInput, Conflict) as error:
-            raise ToolFailed(str(error)) from error  # the model may ask for something else
-        call = replace(self, request=replace(self.request, action_id=ActionId(meant.row["action_id"])))
-        if meant.new and not meant.owned:
-            first = {"call": self.request.action_id, "run": meant.row["run_id"]}
-            await call._number(session, "action.shared", **first)
-        return _Held(call, meant.row, meant.owned)
-
-    def _defer(self, kind: str) -> Done:
-        return Done({"defer": kind, "action": self.request.action_id}, "deferred")
+class Call(Calling):
+    """Its methods are step bodies: safe to repeat, answering with values."""
 
     # Standing behind a call that waits, or refused because one before failed.
 
@@ -127,13 +48,16 @@ class Call:
             return Done({"defer": "follows", "action": None}, "deferred")
 
         async def prepare(session: Session) -> Done:
-            row = await actions.prepare(session, self.seat.execution, self.request)
+            held = await self._hold(session)
+            if (done := held.settled()) is not None:
+                return done
+            before, arguments = held.call._gate_in(session), held.call.request.arguments
             # Nobody is asked for what may not be done yet: the calls before it may be what it requires.
-            asks = self.spec.approval is not None and await self._unmet(session) is None
-            kind = await self._ask(session) if asks else "follows"
-            await self._park(session)
-            await self._number(session, "action.stands_behind")
-            return settled_value(row) or self._defer("approval" if kind == "ask" else "follows")
+            asks = self.spec.approval is not None and await before.unmet(arguments) is None
+            state = await before.ask(arguments) if asks else None
+            await held.call._park(session)
+            await held.call._number(session, "action.stands_behind")
+            return held.call._defer("approval" if state is ApprovalState.PENDING else "follows")
 
         return await self._commit("tool.stand_behind", prepare)
 
@@ -142,29 +66,13 @@ class Call:
             return Done({"failed": why})
 
         async def cancel(session: Session) -> Done:
-            row = await actions.prepare(session, self.seat.execution, self.request)
-            if row["state"] == ActionState.PREPARED:
-                await actions.cancel(session, [self.request.action_id], reason=why)
-                await self._number(session, "action.cancelled")
-            return settled_value(row) or Done({"failed": why})
+            held = await self._hold(session)
+            if held.row["state"] == ActionState.PREPARED:
+                await actions.cancel(session, [held.call.request.action_id], reason=why)
+                await held.call._number(session, "action.cancelled")
+            return held.settled() or Done({"failed": why})
 
         return await self._commit("tool.refuse", cancel)
-
-    async def _ask(self, session: Session) -> str:
-        """`ask` while the decision is open, else its state."""
-        tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        state = await gate.ask(tx, self.seat.execution, self.spec, self.request)
-        return "ask" if state is ApprovalState.PENDING else state
-
-    async def _park(self, session: Session) -> None:
-        """The outbox entry of an effect, in the commit that prepares it; its delivery waits for this call's turn."""
-        if self.spec.kind == "effect":
-            run = self.seat.execution
-            await outbox.put_effect(session, self.request.action_id, tenant=run.tenant, run_id=run.run_id, parked=True)
-
-    async def _number(self, session: Session, kind: str, **more: JsonValue) -> None:
-        data: dict[str, JsonValue] = {"action": self.request.action_id, "tool": self.spec.name, **more}
-        await number_fenced(session, self.seat.execution, Event(kind, data))
 
     # A transaction: the caller's rows, the ledger, the receipt, the outbox and the event are one commit.
 
@@ -214,7 +122,7 @@ class Call:
         result = cast("dict[str, JsonValue]", done.value)["value"]
         await receipts.complete_transaction(session, self.seat.execution, self.request.action_id, result=result)
         await self._number(session, "action.succeeded")
-        return done
+        return self._told(done)
 
     async def _timed(self, tx: Tx[Any]) -> Any:
         limit_s = self.seat.bench.database.limits.transaction_s
@@ -226,41 +134,13 @@ class Call:
                 f"it took over {limit_s:g} s and was rolled back: do slow work in `before=`, and write its result here"
             ) from error
 
-    async def _unmet(self, session: Session) -> str | None:
-        tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        return await gate.unmet(tx, self.spec, self.request.arguments)
-
-    async def _gate(self, session: Session, row: Mapping[str, Any]) -> Done | None:
-        """None when the call may be done now. Nobody is asked for an approval of what may not be done."""
-        if row["state"] == ActionState.PREPARED and (why := await self._unmet(session)) is not None:
-            return await self._not_done(session, why)
-        if self.spec.approval is None:
-            return None
-        if await self._ask(session) == "ask":
-            await self._number(session, "approval.requested")
-            return self._defer("approval")
-        if self.spec.kind == "effect":
-            return None  # checked by the claim, in its transaction
-        tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        why = await gate.objection(tx, self.spec, self.request.arguments)
-        return None if why is None else await self._not_done(session, why)
-
-    async def _not_done(self, session: Session, why: str) -> Done:
-        """Cancelled, and the model is told why; but where an attempt before may count it is on the desk."""
-        if not await actions.cancel(session, [self.request.action_id], reason=why):
-            await self._number(session, "action.on_the_desk", reason=why)
-            return self._defer("verification")
-        await self._number(session, "action.cancelled", reason=why)
-        return Done({"failed": why})
-
     # An effect: prepared and claimed in one commit, driven in the background, waited for a while.
 
     async def effect(self) -> Done:
         try:
             prepared = await self._commit("tool.effect", self._prepare_and_claim)
-        except gate.Objection as error:
-            held = await self._withdraw(str(error))
-            return settled_value(await held.call._load(), mine=True) or held.call._defer("delivery")
+        except gate.Objected:
+            return await self._commit("tool.objected", self._objected) or await self.effect()
         if isinstance(prepared, Done):
             return prepared
         held = prepared.held
@@ -287,7 +167,7 @@ class Call:
             return done
         return await held.call._claim(session, held) if held.owned else _Prepared(held)
 
-    async def _claim(self, session: Session, held: "_Held") -> "Done | _Prepared":
+    async def _claim(self, session: Session, held: Held["Call"]) -> "Done | _Prepared":
         began = time.monotonic()
         await self._park(session)
         if (done := await self._gate(session, held.row)) is not None:
@@ -302,19 +182,18 @@ class Call:
         ticket = Ticket(self.request.action_id, attempt, worker_id, self.seat.execution)
         if held.row["state"] != ActionState.PREPARED or held.row["attempt"] >= held.row["attempts_max"]:
             return _Prepared(held, ticket)
-        tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        return _Prepared(held, ticket, Claimed(await gate.claim(tx, ticket, self.spec, held.row), began))
+        claimed = await self._gate_in(session).claim(ticket, held.row)
+        return _Prepared(held, ticket, Claimed(claimed, began))
 
-    async def _withdraw(self, why: str) -> "_Held":
-        """Cancel the action: what it needs does not hold any more. Nothing when somebody has sent it meanwhile."""
-
-        async def cancel(session: Session) -> _Held:
-            held = await self._hold(session)
-            if held.owned and await actions.cancel(session, [held.call.request.action_id], reason=why):
-                await held.call._number(session, "action.cancelled")
-            return held
-
-        return await self._commit("tool.withdraw", cancel)
+    async def _objected(self, session: Session) -> Done | None:
+        """The claim was rolled back. None: there is no objection (any more), so it is tried again."""
+        held = await self._hold(session)
+        if (done := held.settled()) is not None:
+            return done
+        if not held.owned or held.row["state"] != ActionState.PREPARED:
+            return held.call._defer("delivery")  # somebody has sent it meanwhile
+        await held.call._park(session)
+        return await held.call._obey(session, held.call._gate_in(session))
 
     async def _others(self) -> None:
         """Another worker drives it: wait for its end, as long as for our own."""
@@ -325,29 +204,11 @@ class Call:
             if ActionState((await self._load())["state"]).settled:
                 return
 
-    async def _load(self) -> Mapping[str, Any]:
-        return await self._commit("tool.load", lambda session: actions.get(session, self.request.action_id))
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """The action that a call means, locked until the commit; `call` is the call under that action's id.
-
-    `owned`: the action is this call's own, to be done by its run alone.
-    """
-
-    call: Call
-    row: Mapping[str, Any]
-    owned: bool
-
-    def settled(self) -> Done | None:
-        return settled_value(self.row, shared=not self.owned)
-
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     """An effect on its way: our ticket, if nobody else holds it, and the row if this commit claimed it."""
 
-    held: _Held
+    held: Held[Call]
     ticket: Ticket | None = None
     claimed: Claimed | None = None

@@ -7,6 +7,7 @@ from typing import Any, TypedDict, TypeVar
 from pydantic import JsonValue
 
 from steps.bench import Bench
+from steps.gate import Gate
 from steps.kinds import Action
 from steps.spec import Spec
 from transactions import (
@@ -75,6 +76,11 @@ class Drive:
                 return await body(session)
 
         return await until_committed(once, self.bench.still_mine)
+
+    def gate(self, session: Session) -> Gate:
+        """The gate before the action, in this transaction."""
+        tx = self.bench.tx(session, self.run, self.deps, self.ticket.action_id)
+        return Gate(tx, self.spec, self.bench.agents[self.run.agent].version)
 
     async def row(self) -> Mapping[str, Any]:
         return await self.commit("effect.load", lambda session: actions.get(session, self.ticket.action_id))

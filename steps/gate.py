@@ -1,81 +1,114 @@
 """The gate before an action: its approval is asked for, and checked again in the transaction that claims it."""
 
+import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
 
 from steps.spec import Spec
-from transactions import ApprovalState, Execution, Tx, actions, approvals
+from transactions import ApprovalState, Tx, actions, approvals
 from transactions.actions import Ticket
+from transactions.approvals import Objection, Question, Terms
 
 _JSON: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
-
-
-async def binding(tx: Tx[Any], spec: Spec, request: JsonValue) -> JsonValue:
-    """What a decision on this call is bound to, as it is now: immutable references, or the arguments themselves."""
-    assert spec.approval is not None
-    if spec.approval.binds is None:
-        return request
-    bound = await spec.approval.binds(tx, **spec.parse(cast("dict[str, Any]", request)))
-    return cast(JsonValue, _JSON.dump_python(dict(bound), mode="json"))
-
-
-async def ask(tx: Tx[Any], execution: Execution, spec: Spec, request: actions.Request) -> ApprovalState:
-    """Ask for the approval once; its state now."""
-    assert spec.approval is not None
-    return await approvals.request(
-        tx.session,
-        execution,
-        request,
-        binding=await binding(tx, spec, request.arguments),
-        approver=spec.approval.by,
-        expires=spec.approval.expires,
-    )
-
-
-async def unmet(tx: Tx[Any], spec: Spec, request: JsonValue) -> str | None:
-    """Why the tool's precondition does not hold, or None. Before the run row is locked: it may lock what it reads."""
-    if spec.requires is None:
-        return None
-    return await spec.requires(tx, **spec.whole(spec.parse(cast("dict[str, Any]", request))))
-
-
-async def objection(tx: Tx[Any], spec: Spec, request: JsonValue) -> str | None:
-    """Why the call may not be done now, or None. Locks the approval until this transaction ends."""
-    if spec.approval is None:
-        return None
-    now = await binding(tx, spec, request)
-    return await approvals.objection(tx.session, tx.action_id, tool=spec.name, arguments=request, binding=now)
 
 
 class NotNow(Exception):
     """The run takes no new work, or the ticket is another's. The transaction rolls back; nothing was sent."""
 
 
-class Objection(Exception):
-    """The precondition or the approval does not hold (any more), and why. It rolls back; nothing was sent."""
+class Objected(Exception):
+    """The precondition or the approval does not hold, and why. The transaction rolls back; nothing was sent."""
 
 
-async def check_and_claim(tx: Tx[Any], ticket: Ticket, spec: Spec, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`claim`, after the tool's precondition was checked in the same transaction."""
-    why = await unmet(tx, spec, row["request"])
-    if why is not None:
-        raise Objection(why)
-    return await claim(tx, ticket, spec, row)
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The gate before one action, in one transaction. `agent_version`: of the agent that would do it."""
 
+    tx: Tx[Any]
+    spec: Spec
+    agent_version: str
 
-async def claim(tx: Tx[Any], ticket: Ticket, spec: Spec, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Claim the action; its approval, its binding and the rights are checked in the same transaction.
+    async def question(self, request: JsonValue) -> Question | None:
+        """What a decision on this call is bound to, as it is now; None when its policy does not ask."""
+        approval = self.spec.approval
+        if approval is None:
+            return None
+        arguments = self.spec.parse(cast("dict[str, Any]", request))
+        if approval.when is not None:
+            asks = approval.when(self.tx, **arguments)
+            if not (await asks if inspect.isawaitable(asks) else asks):
+                return None
+        bound = request
+        if approval.binds is not None:
+            bound = cast(JsonValue, _JSON.dump_python(dict(await approval.binds(self.tx, **arguments)), mode="json"))
+        return Question(
+            action_id=self.tx.action_id,
+            run_id=self.tx.run.run_id,
+            tenant=self.tx.run.tenant,
+            tool=self.spec.name,
+            arguments=request,
+            binding=bound,
+            terms=Terms(
+                policy=approval.policy,
+                approvers=approval.approvers,
+                people_min=approval.people_min,
+                not_requester=approval.not_requester,
+                agent_version=self.agent_version,
+            ),
+            expires=approval.expires,
+            remind=approval.remind,
+            escalates=approval.escalate.after if approval.escalate else None,
+            escalates_to=approval.escalate.approvers if approval.escalate else (),
+        )
 
-    What it requires the caller has checked before, in this transaction too, or calls `check_and_claim`.
+    async def unmet(self, request: JsonValue) -> str | None:
+        """Why the tool's precondition does not hold, or None."""
+        if self.spec.requires is None:
+            return None
+        return await self.spec.requires(self.tx, **self.spec.whole(self.spec.parse(cast("dict[str, Any]", request))))
 
-    Raises NotNow, Objection, Fenced. Lock order: action, run, approval, as in a decision.
-    """
-    claimed = await actions.claim(tx.session, ticket, attempt=row["attempt"])
-    if claimed is None:
-        raise NotNow(f"{ticket.action_id} cannot be claimed now")
-    why = await objection(tx, spec, row["request"])
-    if why is not None:
-        raise Objection(why)
-    return claimed
+    async def ask(self, request: JsonValue) -> ApprovalState | None:
+        """Ask for the approval, if it was not asked for yet; its state now. None: the policy does not ask."""
+        question = await self.question(request)
+        if question is None:
+            await approvals.not_needed(self.tx.session, self.tx.action_id)
+            return None
+        last = await approvals.last(self.tx.session, self.tx.action_id)
+        if last is None:
+            await approvals.ask(self.tx.session, question)
+            return ApprovalState.PENDING
+        return ApprovalState(last["state"])
+
+    async def objection(self, request: JsonValue) -> Objection | None:
+        """Why the call may not be done now, or None. Locks the approval until this transaction ends."""
+        if (why := await self.unmet(request)) is not None:
+            return Objection(why, final=True)
+        return await self._unapproved(request)
+
+    async def _unapproved(self, request: JsonValue) -> Objection | None:
+        question = await self.question(request)
+        return None if question is None else await approvals.objection(self.tx.session, question)
+
+    async def ask_anew(self, request: JsonValue, objection: Objection) -> None:
+        """After an objection that is not final: ask, unless it is asked for already."""
+        question = await self.question(request)
+        if question is not None and not objection.pending:
+            await approvals.ask(self.tx.session, question, objection)
+
+    async def claim(self, ticket: Ticket, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Claim the action; what it requires, its approval, the binding and the rights are checked with it.
+
+        Raises NotNow, Objected, Fenced. Lock order: action, run, approval, as in a decision.
+        """
+        if (why := await self.unmet(row["request"])) is not None:  # before the run is locked: it may lock what it reads
+            raise Objected(why)
+        claimed = await actions.claim(self.tx.session, ticket, attempt=row["attempt"])
+        if claimed is None:
+            raise NotNow(f"{ticket.action_id} cannot be claimed now")
+        objection = await self._unapproved(row["request"])
+        if objection is not None:
+            raise Objected(objection.why)
+        return claimed

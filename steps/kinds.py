@@ -15,6 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Kind = Literal["read", "transaction", "effect"]
+PEOPLE_MAX = 10
 
 
 class Limits(TypedDict, total=False):
@@ -96,21 +97,74 @@ class KeyConflict(Exception):
     """Raise from an effect when the other side has `action.id` with another request: a person has to look."""
 
 
-@dataclass(frozen=True)  # no slots, as `Found`
-class Approval(Generic[D, P]):
-    """A person has to agree before the call is done. A modifier of transaction and effect.
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """After this time without a decision, others may decide too: `role:NAME` or `user:NAME`, one or several."""
 
-    by: `role:NAME` or `user:NAME`. binds: what the decision is bound to, as immutable references (an artifact's version
-    and hash); computed when asking and again, in the same transaction as the claim, when doing. Default: the arguments.
-    """
-
-    by: str
-    binds: Callable[Concatenate[Tx[D], P], Awaitable[Mapping[str, Any]]] | None = None
-    expires: timedelta = timedelta(days=7)
+    after: timedelta
+    to: str | Sequence[str]
 
     def __post_init__(self) -> None:
-        kind, _, name = self.by.partition(":")
-        if kind not in ("role", "user") or not name:
-            raise ValueError(f'Approval(by={self.by!r}): say by="role:NAME" or by="user:NAME".')
+        _names("Escalation(to=...)", self.to)
+        if self.after <= timedelta(0):
+            raise ValueError(f"Escalation(after={self.after!r}): give a positive time, such as timedelta(hours=8).")
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        return _names("Escalation(to=...)", self.to)
+
+
+@dataclass(frozen=True)  # no slots, as `Found`
+class Approval(Generic[D, P]):
+    """People have to agree before the call is done. A modifier of transaction and effect.
+
+    by: `role:NAME` or `user:NAME`, or several, any of whom may. binds: what the decision is bound to, as immutable
+    references (an artifact's version and hash, the system it goes to); default: the arguments. when: whether this call
+    is asked about at all, and `policy`, its name for people; default: always. people_min: so many different people.
+    not_requester: not who started the run. expires: how long the question stands, and the approval holds. remind: how
+    often those who are subscribed to `approval.reminder` are told. edit: makes the new arguments from what an approver
+    changes; default: the change is some of the arguments.
+
+    All of it is computed when asking and again, in the transaction of the claim, when doing: what is not as it was
+    approved is asked for anew.
+    """
+
+    by: str | Sequence[str]
+    binds: Callable[Concatenate[Tx[D], P], Awaitable[Mapping[str, Any]]] | None = None
+    expires: timedelta = timedelta(days=7)
+    when: Callable[Concatenate[Tx[D], P], bool | Awaitable[bool]] | None = None
+    policy: str = "always"
+    people_min: int = 1
+    not_requester: bool = False
+    remind: timedelta | None = None
+    escalate: Escalation | None = None
+    edit: Callable[Concatenate[Tx[D], JsonValue, P], Awaitable[Mapping[str, Any]]] | None = None
+
+    def __post_init__(self) -> None:
+        _names(f"Approval(by={self.by!r})", self.by)
         if self.expires <= timedelta(0):
             raise ValueError(f"Approval(expires={self.expires!r}): give a positive time, such as timedelta(days=3).")
+        if self.remind is not None and self.remind < timedelta(minutes=1):
+            raise ValueError(f"Approval(remind={self.remind!r}): give at least a minute, such as timedelta(hours=4).")
+        if not 1 <= self.people_min <= PEOPLE_MAX:
+            raise ValueError(f"Approval(people_min={self.people_min!r}): give 1 to {PEOPLE_MAX}.")
+        if self.when is not None and self.policy == "always":
+            raise ValueError("Approval(when=...): name the rule for people too, such as policy='refunds above 1000'.")
+        if self.escalate is not None and self.escalate.after >= self.expires:
+            raise ValueError("Approval(escalate=...): it has to come before the question expires.")
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        return _names("Approval(by=...)", self.by)
+
+
+def _names(where: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    """Each once, in their order. Raises ValueError."""
+    names = (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
+    for name in names:
+        kind, _, rest = name.partition(":")
+        if kind not in ("role", "user") or not rest:
+            raise ValueError(f'{where}: say "role:NAME" or "user:NAME".')
+    if not names:
+        raise ValueError(f'{where}: nobody could decide: name at least one, such as "role:manager".')
+    return names

@@ -65,5 +65,6 @@ def settled_value(row: Mapping[str, Any], *, mine: bool = False, shared: bool = 
     verified = row["receipt_source"] == "verification" and not shared
     how = "verified" if verified else "ran" if mine else "reused"
     if state is ActionState.SUCCEEDED:
-        return Done({"value": row["result"]}, how)
+        revised = {} if row["revises"] is None else {"revised": row["request"]}
+        return Done({"value": row["result"], **revised}, how)
     return Done({"retry" if row["failure"] == FailureClass.INVALID_INPUT else "failed": row["reason"]}, how)

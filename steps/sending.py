@@ -14,13 +14,17 @@ from steps.kinds import NotSent
 from steps.outcomes import Answered, attempt, call_body
 from transactions import (
     ActionState,
+    Event,
     Failure,
     FailureClass,
     Session,
     actions,
     attempts,
     failpoint,
+    number,
+    outbox,
     receipts,
+    waits,
 )
 
 _PAUSE_S = 0.2
@@ -39,29 +43,40 @@ async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
 
     began = time.monotonic()
 
-    async def once(session: Session) -> Mapping[str, Any]:
-        tx = drive.bench.tx(session, drive.run, drive.deps, drive.ticket.action_id)
-        return await gate.check_and_claim(tx, drive.ticket, drive.spec, row)
-
     try:
-        claimed = await drive.commit("effect.claim", once)
+        claimed = await drive.commit("effect.claim", lambda session: drive.gate(session).claim(drive.ticket, row))
     except gate.NotNow:
         await drive.back_off(ActionState.PREPARED, pause_s=_PAUSE_S_MAX, why="its run takes no new work now")
-    except gate.Objection as error:
+    except gate.Objected as error:
         if _may_count(row):
             await _leave_to_a_person(drive, row, str(error))
         else:
-            await _withdraw(drive, str(error))
+            await _obey(drive)
     else:
         await send(drive, Claimed(claimed, began))
 
 
-async def _withdraw(drive: Drive, why: str) -> None:
-    """Cancel an action whose precondition or approval does not hold, and let its run go on."""
-    await drive.commit(
-        "effect.withdraw",
-        lambda session: actions.withdraw(session, drive.ticket.action_id, reason=why, worker_id=drive.ticket.worker_id),
-    )
+async def _obey(drive: Drive) -> None:
+    """What the gate has to say, once more: ask anew and let the run wait for that, or cancel and let it go on."""
+    action_id, worker_id = drive.ticket.action_id, drive.ticket.worker_id
+
+    async def once(session: Session) -> None:
+        if not await actions.still(session, action_id, ActionState.PREPARED):
+            return
+        before = drive.gate(session)
+        objection = await before.objection(drive.request)
+        if objection is None:
+            return
+        if objection.final:
+            await actions.withdraw(session, action_id, reason=objection.why, worker_id=worker_id)
+            return
+        await before.ask_anew(drive.request, objection)
+        await outbox.park_effect(session, action_id, detail=objection.why)
+        event = Event("approval.requested", {"action": action_id, "why": objection.why})
+        await number(session, drive.run.run_id, event, worker_id=worker_id)
+        await waits.ask(session, drive.run.run_id, action_id)
+
+    await drive.commit("effect.objected", once)
 
 
 def _enough(row: Mapping[str, Any]) -> str | None:

@@ -62,6 +62,11 @@ class Spec:
         return key
 
     @property
+    def parameters(self) -> frozenset[str]:
+        """The names of what the model gives."""
+        return frozenset([*inspect.signature(self.body).parameters][1:])
+
+    @property
     def way(self) -> Way:
         """Of an undo: how it undoes."""
         return Way(self.name, result_parameter(self.body), self.safety, self.limits)

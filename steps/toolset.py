@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from pydantic import JsonValue
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
+from pydantic_ai.messages import ToolReturn
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from steps.calls import Call
@@ -20,9 +21,7 @@ from steps.outcomes import read_freely
 from steps.seat import Seat
 from steps.spec import Spec
 from steps.tools import METADATA_KEY
-from transactions import (
-    ActionId,
-)
+from transactions import ActionId, canonical_json
 from transactions.actions import Request
 
 D = TypeVar("D")
@@ -120,6 +119,9 @@ class DurableToolset(WrapperToolset[D]):
             raise ToolFailed(outcome["failed"])
         if "raised" in outcome:
             raise ToolRaised(outcome["raised"])
+        if "revised" in outcome:
+            words = f"An approver changed the arguments of {request.tool} to {canonical_json(outcome['revised'])}."
+            return ToolReturn(outcome["value"], content=words)
         return outcome["value"]
 
 

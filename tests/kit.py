@@ -24,7 +24,7 @@ from app import Surefoot
 from app.acting import Acting
 from app.demo.worlds.mailbox import Mail, Submission, mails, submissions
 from app.demo.worlds.publishing import publications, requests
-from transactions.approvals import Decision
+from transactions.deciding import Decision
 
 T = TypeVar("T")
 PATIENCE_S = 60.0

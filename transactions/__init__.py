@@ -17,7 +17,7 @@ from transactions.errors import (
     Unauthenticated,
     UnknownAgent,
 )
-from transactions.events import Event, Execution, number_done, number_fenced
+from transactions.events import Event, Execution, number, number_done, number_fenced
 from transactions.failpoints import failpoint
 from transactions.failures import Classify, Failure, FailureClass
 from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
@@ -71,6 +71,7 @@ __all__ = [
     "failpoint",
     "is_transient",
     "is_unstorable",
+    "number",
     "number_done",
     "number_fenced",
     "record_steps",

@@ -232,6 +232,11 @@ async def lock_with_run(
         await attempt.rollback()
 
 
+async def lock_prepared(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str, Any]]:
+    """Those that are PREPARED now, for a caller that holds the run row's lock already."""
+    return prepared(await lock_unsettled(session, run_id))
+
+
 def prepared(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Those of the actions that were not sent."""
     return [row for row in rows if row["state"] == ActionState.PREPARED]

@@ -1,28 +1,81 @@
-"""A person's decision, bound to one action and to exactly what it will do."""
+"""The approval of an action: asked for, bound to exactly what it will do, and looked at again when that is done.
+
+An action may be asked about again when something has changed since; each time is a row, and only the last one counts.
+The caller holds the lock of the action's row.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, principals, waits
+from transactions import outbox
 from transactions.canonical import canonical_json, request_hash
 from transactions.database import execute, fetch_all, fetch_one
-from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound
-from transactions.events import Event, Execution, number
-from transactions.ids import ActionId, ApprovalId, RunId, Tenant
-from transactions.principals import Principal, Role
+from transactions.errors import NotFound
+from transactions.ids import ActionId, ApprovalId, EntryId, RunId, Tenant
 from transactions.statements import load
-from transactions.states import ApprovalState, RunState
+from transactions.states import ApprovalState
 
 _APPROVALS = load("approvals")
-_RUNS = load("runs")
-_REASON_CHARACTERS_MAX = 4000
-_NAME_CHARACTERS_MAX = 200
+# Told to whoever is subscribed: that somebody has to decide, that they still have to, and that others may now too.
+REQUESTED, REMINDER, ESCALATED = "approval.requested", "approval.reminder", "approval.escalated"
+_REMINDERS_MAX = 20
+_SHOWN_CHARS_MAX = 120
+Row = Mapping[str, Any]
 
-Decision = Literal["approve", "reject"]
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The rule that asks, and under which version of the agent. approvers: `role:NAME` or `user:NAME`, any of them.
+
+    people_min: how many different people have to agree. not_requester: none of them may have started the run.
+    """
+
+    policy: str
+    approvers: tuple[str, ...]
+    people_min: int
+    not_requester: bool
+    agent_version: str
+
+    def as_json(self) -> dict[str, JsonValue]:
+        return {**asdict(self), "approvers": list(self.approvers)}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that a decision is bound to, and how long it may take. `arguments`: canonical; `binding`: references.
+
+    remind: how often whoever is subscribed is reminded. escalates: after this, those of `escalates_to` may decide too.
+    """
+
+    action_id: ActionId
+    run_id: RunId
+    tenant: Tenant
+    tool: str
+    arguments: JsonValue
+    binding: JsonValue
+    terms: Terms
+    expires: timedelta
+    remind: timedelta | None = None
+    escalates: timedelta | None = None
+    escalates_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why an action may not be done now. `final`: nor later; else it is asked for, or has to be asked for anew.
+
+    difference: what has changed since it was approved, each as `[then, now]`.
+    """
+
+    why: str
+    final: bool = False
+    pending: bool = False
+    difference: Mapping[str, JsonValue] | None = None
 
 
 def binding_hash(tool: str, arguments: JsonValue, binding: JsonValue) -> str:
@@ -30,209 +83,183 @@ def binding_hash(tool: str, arguments: JsonValue, binding: JsonValue) -> str:
     return request_hash({"tool": tool, "arguments": arguments, "binding": binding})
 
 
-async def request(
+async def last(session: AsyncSession, action_id: ActionId) -> Row | None:
+    """The approval of an action that counts."""
+    return await fetch_one(session, _APPROVALS["last_of_action"], action_id=action_id)
+
+
+async def ask(session: AsyncSession, question: Question, objection: Objection | None = None) -> ApprovalId:
+    """Ask, and tell whoever is subscribed. What was asked of this action before is superseded, with the difference."""
+    before = await last(session, question.action_id)
+    if before is not None:
+        await supersede(session, before, why="it was asked for anew" if objection is None else objection.why)
+    n = 1 if before is None else before["n"] + 1
+    return await _insert(session, question, n=n, before=before, difference=objection and objection.difference)
+
+
+async def ask_instead(session: AsyncSession, question: Question, *, before: Row, why: str) -> ApprovalId:
+    """Ask for what is done instead of another action, whose approval is superseded."""
+    await supersede(session, before, why=why)
+    difference: dict[str, JsonValue] = {"arguments": [before["arguments"], question.arguments]}
+    if before["binding"] != question.binding:
+        difference["binding"] = [before["binding"], question.binding]
+    return await _insert(session, question, n=1, before=before, difference=difference)
+
+
+async def supersede(session: AsyncSession, before: Row, *, why: str) -> None:
+    await execute(session, _APPROVALS["supersede"], approval_id=before["approval_id"], reason=why)
+    await forget_reminders(session, before["run_id"], before["action_id"])
+
+
+async def _insert(
     session: AsyncSession,
-    execution: Execution,
-    ask: actions.Request,
+    question: Question,
     *,
-    binding: JsonValue,
-    approver: str,
-    expires: timedelta,
-) -> ApprovalState:
-    """Ask for the approval of an action, once. Its state now."""
-    await execute(
+    n: int,
+    before: Row | None,
+    difference: Mapping[str, JsonValue] | None,
+) -> ApprovalId:
+    row = await fetch_one(
         session,
-        _APPROVALS["request_if_new"],
-        approval_id=ask.action_id,
-        tenant=execution.tenant,
-        run_id=execution.run_id,
-        action_id=ask.action_id,
-        tool=ask.tool,
-        arguments=canonical_json(ask.arguments),
-        binding=canonical_json(binding),
-        binding_hash=binding_hash(ask.tool, ask.arguments, binding),
-        approver=approver,
-        expires_s=expires.total_seconds(),
+        _APPROVALS["ask"],
+        action_id=question.action_id,
+        n=n,
+        run_id=question.run_id,
+        tool=question.tool,
+        arguments=canonical_json(question.arguments),
+        binding=canonical_json(question.binding),
+        binding_hash=binding_hash(question.tool, question.arguments, question.binding),
+        approvers=list(question.terms.approvers),
+        terms=canonical_json(question.terms.as_json()),
+        people_min=question.terms.people_min,
+        not_requester=question.terms.not_requester,
+        expires_s=question.expires.total_seconds(),
+        escalates_s=None if question.escalates is None else question.escalates.total_seconds(),
+        escalates_to=None if question.escalates is None else list(question.escalates_to),
+        supersedes=None if before is None else before["approval_id"],
+        difference=None if difference is None else canonical_json(dict(difference)),
     )
-    row = await fetch_one(session, _APPROVALS["of_action"], action_id=ask.action_id)
-    assert row is not None
-    return ApprovalState(row["state"])
+    assert row is not None, "the lock of the action is held, and its last approval was superseded"
+    approval_id = ApprovalId(row["approval_id"])
+    await _tell(session, question, approval_id)
+    return approval_id
 
 
-async def objection(
-    session: AsyncSession, action_id: ActionId, *, tool: str, arguments: JsonValue, binding: JsonValue
-) -> str | None:
-    """Why the action may not be done now, or None. Locks the approval until the caller's commit."""
-    row = await fetch_one(session, _APPROVALS["of_action_for_update"], action_id=action_id)
+async def _tell(session: AsyncSession, question: Question, approval_id: ApprovalId) -> None:
+    """Entries for those who are subscribed: at once, at every reminder, and when others may decide too."""
+    due = [(REQUESTED, timedelta(0))]
+    if question.remind is not None:
+        times = min(_REMINDERS_MAX, int(question.expires / question.remind))
+        due += [(REMINDER, question.remind * n) for n in range(1, times + 1) if question.remind * n < question.expires]
+    if question.escalates is not None:
+        due.append((ESCALATED, question.escalates))
+    for n, (topic, delay) in enumerate(due):
+        subscribed = await fetch_one(session, _APPROVALS["is_subscribed"], topic=topic)
+        if subscribed is None or not subscribed["subscribed"]:
+            continue
+        may = [*question.terms.approvers, *(question.escalates_to if topic == ESCALATED else ())]
+        await outbox.put(
+            session,
+            entry_id=EntryId(f"{approval_id}#{topic}:{n}"),
+            tenant=question.tenant,
+            run_id=question.run_id,
+            action_id=question.action_id,
+            topic=topic,
+            payload={
+                "approval_id": approval_id,
+                "run_id": question.run_id,
+                "tool": question.tool,
+                "binding": question.binding,
+                "policy": question.terms.policy,
+                "approvers": list[JsonValue](may),
+                "expires_in_s": (question.expires - delay).total_seconds(),
+            },
+            delay=min(delay, outbox.DELAY_MAX),
+        )
+
+
+async def forget_reminders(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
+    """Nobody is reminded of what is decided."""
+    await execute(session, _APPROVALS["discard_reminders"], run_id=run_id, action_id=action_id)
+
+
+async def not_needed(session: AsyncSession, action_id: ActionId) -> None:
+    """The policy does not ask (any more): what is still open is void."""
+    before = await last(session, action_id)
+    if before is not None:
+        why = "the policy does not ask for it any more"
+        await execute(session, _APPROVALS["void_pending"], approval_id=before["approval_id"], reason=why)
+
+
+async def objection(session: AsyncSession, question: Question) -> Objection | None:
+    """Why the action may not be done now, with everything computed again in `question`; None: it may.
+
+    Locks the approval until the caller's commit.
+    """
+    row = await fetch_one(session, _APPROVALS["last_of_action_for_update"], action_id=question.action_id)
     if row is None:
-        return "it needs an approval and has none"
-    if row["state"] != ApprovalState.APPROVED:
-        return f"its approval is {row['state']}"
+        return Objection("it needs an approval and has none")
+    state = ApprovalState(row["state"])
+    if state is ApprovalState.PENDING:
+        return Objection("its approval is pending", pending=True)
+    if state is not ApprovalState.APPROVED:
+        return Objection(f"its approval is {state}", final=True)
     if row["is_over"]:
-        return "its approval has expired: ask again"
-    if row["authenticated"] and not await _may_still(session, row):
-        return f"{row['decided_by']}, who approved it, may not any more: ask again"
-    if row["binding_hash"] != binding_hash(tool, arguments, binding):
-        bound, now = canonical_json(row["binding"]), canonical_json(binding)
-        return f"the approval is bound to {bound}, and it would now be {now}: ask again"
+        return Objection("its approval has expired", difference={"expires_at": [row["expires_at"].isoformat(), None]})
+    if difference := _difference(row, question):
+        told = ", ".join(f"{name} is {_shown(now)}, was {_shown(then)}" for name, (then, now) in difference.items())
+        return Objection(f"it is not what was approved: {told}", difference=dict(difference))
+    may = [*question.terms.approvers, *(row["escalates_to"] or ())]
+    lost = await fetch_all(session, _APPROVALS["without_right"], approval_id=row["approval_id"], may=may)
+    if lost:
+        names = [each["decided_by"] for each in lost]
+        return Objection(f"{', '.join(names)} may not approve it any more", difference={"approved_by": [names, None]})
     return None
 
 
-async def _may_still(session: AsyncSession, approval: Mapping[str, Any]) -> bool:
-    """Whether who approved it could do so now: neither disabled nor without the role that counted."""
-    try:
-        now = await principals.get(session, approval["tenant"], approval["decided_by"])
-    except (NotFound, Forbidden):
-        return False
-    return now.may(Role.APPROVER) and approval["decided_role"] in (None, *now.roles)
+def _difference(row: Row, question: Question) -> dict[str, list[JsonValue]]:
+    """What is not as it was approved, each as `[then, now]`."""
+    then: dict[str, JsonValue] = {"tool": row["tool"], **_flat("arguments", row["arguments"])}
+    now: dict[str, JsonValue] = {"tool": question.tool, **_flat("arguments", question.arguments)}
+    if row["binding"] != row["arguments"] or question.binding != question.arguments:
+        then |= _flat("binding", row["binding"])
+        now |= _flat("binding", question.binding)
+    if row["terms"] is not None:  # asked by a version that says them
+        then |= row["terms"]
+        now |= question.terms.as_json()
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return {name: [then.get(name), now.get(name)] for name in names}
+
+
+def _shown(value: JsonValue) -> str:
+    text = canonical_json(value)
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
+
+
+def _flat(name: str, value: JsonValue) -> dict[str, JsonValue]:
+    return {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
 
 
 async def binding(session: AsyncSession, action_id: ActionId) -> Mapping[str, JsonValue]:
-    """What the approval of an action is bound to."""
-    row = await fetch_one(session, _APPROVALS["of_action"], action_id=action_id)
-    assert row is not None, "a gated action asks for its approval in the commit that prepares it"
-    return row["binding"]
+    """What was approved of an action; nothing where its policy did not ask."""
+    row = await last(session, action_id)
+    return row["binding"] if row is not None and row["state"] == ApprovalState.APPROVED else {}
 
 
-async def pending(session: AsyncSession, tenant: Tenant, *, limit: int) -> Sequence[Mapping[str, Any]]:
-    """Approvals that wait for a decision, oldest first, at most `limit`."""
+async def pending(session: AsyncSession, tenant: Tenant, *, limit: int) -> Sequence[Row]:
+    """Rows of `surefoot.pending_approvals`, oldest first, at most `limit`."""
     return await fetch_all(session, _APPROVALS["pending"], tenant=tenant, limit=limit)
 
 
-async def decide(
-    session: AsyncSession,
-    approval_id: ApprovalId,
-    *,
-    who: Principal,
-    decision: Decision,
-    reason: str | None,
-) -> RunId:
-    """One decision counts. It settles the wait and wakes the run in the same commit.
-
-    Raises NotFound, Forbidden (wrong role or person), Conflict (decided, expired, or the run is over), InvalidInput.
-    """
-    check_words(who.name, reason)
-    approval = await fetch_one(session, _APPROVALS["get"], approval_id=approval_id)
-    if approval is None:
-        raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
-    run_id = RunId(approval["run_id"])
-    prepared, run = await actions.lock_with_run(session, run_id)
-    assert run is not None
-    role = await _right(session, approval, who)
-    state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.REJECTED
-    if RunState(run["state"]).takes_nothing_new:
-        raise Conflict(f"Run {run_id} is {run['state']}: there is nothing left to decide.")
-    decided = await fetch_one(
-        session,
-        _APPROVALS["decide_if_pending"],
-        approval_id=approval_id,
-        state=state,
-        decided_by=who.name,
-        decided_role=role,
-        authenticated=who.authenticated,
-        reason=reason,
-    )
-    if decided is None:
-        raise Conflict(await _why_not(session, approval_id))
-    data: dict[str, JsonValue] = {
-        "approval": approval_id,
-        "by": who.name,
-        "role": role,
-        "authenticated": who.authenticated,
-    }
-    await number(session, run_id, Event(f"approval.{state}", data))
-    why = None if state is ApprovalState.APPROVED else f"{who.name} refused it" + (f": {reason}" if reason else "")
-    await _apply(session, run_id, decided["action_id"], prepared, refused=why)
-    return run_id
-
-
-def check_words(by: str, reason: str | None) -> None:
-    """What a person says of a decision, within limits. Raises InvalidInput."""
-    if not 1 <= len(by.strip()) <= _NAME_CHARACTERS_MAX or len(by) > _NAME_CHARACTERS_MAX:
-        raise InvalidInput(f"Say who decides, in 1 to {_NAME_CHARACTERS_MAX} characters.")
-    if reason is not None and len(reason) > _REASON_CHARACTERS_MAX:
-        raise InvalidInput(
-            f"The reason has {len(reason)} characters; the limit is {_REASON_CHARACTERS_MAX}: shorten it."
-        )
-    if "\x00" in by or (reason and "\x00" in reason):
-        raise InvalidInput("A name or reason contains a NUL character, which Postgres cannot store: remove it.")
-
-
-async def _right(session: AsyncSession, approval: Mapping[str, Any], who: Principal) -> str | None:
-    """In which role they decide, as the database has it now; None: by name. Raises Forbidden, NotFound."""
-    kind, _, name = str(approval["approver"]).partition(":")
-    if not who.authenticated:
-        if not await principals.is_open(session):
-            raise Forbidden("A decision needs to know whose it is: give your token, or in an application `acting_as`.")
-        return name if kind == "role" else None
-    now = await principals.get(session, who.tenant, who.name)
-    now.need(Role.APPROVER)
-    held = now.roles & who.roles  # of those it has now, what its token may
-    if name not in held if kind == "role" else name != now.name:
-        raise Forbidden(
-            f"{approval['tool']} needs the approval of {kind} {name!r}, and {now.name} has the roles "
-            f"{', '.join(sorted(held))}."
-        )
-    return name if kind == "role" else None
-
-
-async def _why_not(session: AsyncSession, approval_id: ApprovalId) -> str:
+async def get(session: AsyncSession, approval_id: ApprovalId) -> Row:
+    """The approval's row with its `decisions`, one for each person who said something. Raises NotFound."""
     row = await fetch_one(session, _APPROVALS["get"], approval_id=approval_id)
-    assert row is not None
-    if row["state"] == ApprovalState.PENDING:
-        return (
-            f"Approval {approval_id} expired at {row['expires_at']:%Y-%m-%d %H:%M:%S %Z}: the agent has to ask again."
-        )
-    by = f" by {row['decided_by']}" if row["decided_by"] else ""
-    return f"Approval {approval_id} is already {row['state']}{by}: one decision counts."
+    if row is None:
+        raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
+    said = await fetch_all(session, _APPROVALS["decisions_of"], approval_id=approval_id)
+    return {**row, "decisions": said}
 
 
-async def _apply(
-    session: AsyncSession,
-    run_id: RunId,
-    action_id: ActionId,
-    prepared: Sequence[Mapping[str, Any]],
-    *,
-    refused: str | None,
-) -> None:
-    """Settle the wait; after a refusal, deny what the model asked for behind it in the same response."""
-    if refused is None:
-        await waits.settle(session, run_id, action_id, kinds=("approval",), outcome="go", reason=None)
-    else:
-        await waits.settle(session, run_id, action_id, kinds=("approval",), outcome="denied", reason=refused)
-        own = next((row for row in prepared if row["action_id"] == action_id), None)
-        if own is not None:
-            behind = [r["action_id"] for r in prepared if r["turn"] == own["turn"] and r["position"] > own["position"]]
-            await actions.cancel(session, [action_id], reason=refused)
-            await actions.cancel(session, behind, reason=f"the call before it was refused: {refused}")
-            run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
-            assert run is not None
-            await waits.deny_after(
-                session,
-                run_id,
-                segment=run["segment"],
-                position=own["position"],
-                reason=f"the call before it was refused: {refused}",
-            )
-    await waits.wake(session, run_id)
-
-
-async def overdue(session: AsyncSession, *, limit: int) -> Sequence[tuple[ApprovalId, Tenant]]:
-    """Pending approvals whose time is over."""
-    rows = await fetch_all(session, _APPROVALS["overdue"], limit=limit)
-    return [(row["approval_id"], row["tenant"]) for row in rows]
-
-
-async def expire(session: AsyncSession, approval_id: ApprovalId) -> bool:
-    """Nobody decided in time: the same as a refusal, with that reason. False: somebody was quicker."""
-    approval = await fetch_one(session, _APPROVALS["get"], approval_id=approval_id)
-    if approval is None:
-        return False
-    run_id = RunId(approval["run_id"])
-    prepared, _ = await actions.lock_with_run(session, run_id)
-    expired = await fetch_one(session, _APPROVALS["expire_if_pending_and_over"], approval_id=approval_id)
-    if expired is None:
-        return False
-    await number(session, run_id, Event("approval.expired", {"approval": approval_id}))
-    await _apply(session, run_id, expired["action_id"], prepared, refused="nobody decided before it expired")
-    return True
+async def of_run(session: AsyncSession, run_id: RunId) -> Sequence[Row]:
+    """Every approval that a run has asked for, in that order."""
+    return await fetch_all(session, _APPROVALS["of_run"], run_id=run_id)

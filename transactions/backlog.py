@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions.approvals import check_words
 from transactions.canonical import REASON_CHARS_MAX
 from transactions.database import fetch_all, fetch_one
 from transactions.errors import Conflict, InvalidInput, NotFound
@@ -16,6 +15,7 @@ from transactions.ids import EntryId, Tenant
 from transactions.outbox import DELIVERY_ATTEMPTS_MAX, EFFECT
 from transactions.statements import load
 from transactions.states import DeliveryState
+from transactions.words import check_words
 
 _OUTBOX = load("outbox")
 

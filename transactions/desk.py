@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import actions, attempts, outbox, receipts
-from transactions.approvals import check_words
 from transactions.canonical import canonical_json, storable_json, storable_reason
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, InvalidInput, NotFound
@@ -19,6 +18,7 @@ from transactions.events import Event, number
 from transactions.ids import ActionId, RunId, Tenant, WorkerId
 from transactions.statements import load
 from transactions.states import ActionState
+from transactions.words import check_words
 
 _ACTIONS = load("actions")
 _DECISIONS = load("decisions")

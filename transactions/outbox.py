@@ -239,6 +239,10 @@ async def park_effect(session: AsyncSession, action_id: ActionId, *, detail: str
     await execute(session, _OUTBOX["park_if_open"], entry_id=action_id, consumer=EFFECT, detail=storable_reason(detail))
 
 
+async def is_parked(session: AsyncSession, action_id: ActionId) -> bool:
+    return await fetch_one(session, _OUTBOX["parked"], entry_id=action_id, consumer=EFFECT) is not None
+
+
 async def due_now(session: AsyncSession, action_id: ActionId, *, detail: str) -> None:
     """An effect that rests is due at once. One that somebody drives they send themselves."""
     await execute(

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, approvals, segments, waits
+from transactions import actions, segments, waits
 from transactions.canonical import canonical_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound, UnknownAgent
@@ -16,6 +16,7 @@ from transactions.events import Event, number
 from transactions.ids import RunId, Tenant
 from transactions.statements import load
 from transactions.states import RunState
+from transactions.words import check_words
 
 _RUNS = load("runs")
 _KEY_CHARACTERS_MAX = 255
@@ -109,7 +110,7 @@ async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) 
     claimed or written from this commit on, and whoever executes it ends it; what was claimed before may still arrive.
     Raises NotFound, Conflict (it is over), InvalidInput.
     """
-    approvals.check_words(by, reason)
+    check_words(by, reason)
     prepared, run = await actions.lock_with_run(session, run_id)
     if run is None:
         raise NotFound(f"No run {run_id}: see `surefoot runs list`.")

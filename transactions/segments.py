@@ -8,14 +8,14 @@ from typing import Any, Literal, cast
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, cancelling, messages, waits
+from transactions import actions, approvals, cancelling, messages, outbox, revisions, waits
 from transactions.canonical import canonical_json, storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Fenced
 from transactions.events import Event, Execution, number, number_done, number_fenced
 from transactions.ids import ActionId, RunId, Tenant, WorkerId
 from transactions.statements import load
-from transactions.states import RunState
+from transactions.states import ApprovalState, RunState
 from transactions.waits import Wait
 
 _RUNS = load("runs")
@@ -259,22 +259,26 @@ async def record_turn(
 
 
 async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
-    """The wait as it is at this commit: what settled while the segment ended is settled from the start."""
+    """The wait as it is at this commit: what was settled, changed or asked for while the segment ended."""
+    if wait.action_id is None or wait.kind == "follows":
+        return wait
+    action = await revisions.meant(session, wait.action_id)
+    wait = replace(wait, action_id=ActionId(action["action_id"]), call=wait.call or wait.action_id)
+    approval = await approvals.last(session, action["action_id"])
+    state = None if approval is None else approval["state"]
     if wait.kind == "approval":
-        row = await fetch_one(session, load("approvals")["of_action"], action_id=wait.action_id)
-        assert row is not None, "a gated call asks for its approval before it defers"
-        if row["state"] == "approved":
+        assert state is not None, "a gated call asks for its approval before it defers"
+        if state == ApprovalState.APPROVED:
             return replace(wait, outcome="go")
-        if row["state"] != "pending":
-            action = await fetch_one(session, load("actions")["get"], action_id=wait.action_id)
-            assert action is not None
-            reason = action["reason"] or f"the approval is {row['state']}"  # in the words of whoever refused it
+        if state != ApprovalState.PENDING:
+            reason = action["reason"] or f"the approval is {state}"  # in the words of whoever refused it
             return replace(wait, outcome="denied", reason=reason)
-    if wait.kind in ("delivery", "verification"):
-        row = await fetch_one(session, load("actions")["get"], action_id=wait.action_id)
-        assert row is not None
-        if row["settled_at"] is not None:
-            return replace(wait, outcome="go")
+    elif action["settled_at"] is not None:
+        return replace(wait, outcome="go")
+    elif state == ApprovalState.PENDING:  # asked for anew by who was to send it
+        return replace(wait, kind="approval")
+    elif state == ApprovalState.APPROVED and await outbox.is_parked(session, action["action_id"]):
+        return replace(wait, outcome="go")  # and decided: it is sent by the segment that comes
     return wait
 
 

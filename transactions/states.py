@@ -49,6 +49,7 @@ class ApprovalState(StrEnum):
     REJECTED = "rejected"
     EXPIRED = "expired"
     VOID = "void"
+    SUPERSEDED = "superseded"
 
 
 class DeliveryState(StrEnum):
@@ -90,11 +91,12 @@ ACTION_TRANSITIONS: Transitions = MappingProxyType(
 
 APPROVAL_TRANSITIONS: Transitions = MappingProxyType(
     {
-        _P.PENDING: frozenset({_P.APPROVED, _P.REJECTED, _P.EXPIRED, _P.VOID}),
-        _P.APPROVED: frozenset({_P.VOID}),
+        _P.PENDING: frozenset({_P.APPROVED, _P.REJECTED, _P.EXPIRED, _P.VOID, _P.SUPERSEDED}),
+        _P.APPROVED: frozenset({_P.VOID, _P.SUPERSEDED}),
         _P.REJECTED: frozenset(),
         _P.EXPIRED: frozenset(),
         _P.VOID: frozenset(),
+        _P.SUPERSEDED: frozenset(),
     }
 )
 

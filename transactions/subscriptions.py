@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions.approvals import check_words
 from transactions.canonical import storable_reason
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import NotFound
 from transactions.ids import DEFAULT_TENANT
 from transactions.statements import load
+from transactions.words import check_words
 
 _SUBSCRIPTIONS = load("subscriptions")
 

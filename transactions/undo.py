@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import outbox
 from transactions.actions import EffectLimits, Safety
-from transactions.approvals import check_words
 from transactions.canonical import canonical_json, request_hash
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, NotFound
@@ -22,6 +21,7 @@ from transactions.events import Event, number
 from transactions.ids import ActionId, RunId, Tenant
 from transactions.statements import load
 from transactions.states import ActionState, RunState
+from transactions.words import check_words
 
 _UNDO = load("undo")
 _RUNS = load("runs")

@@ -79,6 +79,16 @@ async def settle(
     )
 
 
+async def move(session: AsyncSession, run_id: RunId, action_id: ActionId, *, to: ActionId) -> None:
+    """The wait of an action is for another one from now on. The caller holds the run row's lock."""
+    await execute(session, _WAITS["move"], run_id=run_id, action_id=action_id, to=to)
+
+
+async def ask(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
+    """What waits for an action's delivery waits for its approval now. The caller holds the run row's lock."""
+    await execute(session, _WAITS["ask_of_action"], run_id=run_id, action_id=action_id)
+
+
 async def deny_after(session: AsyncSession, run_id: RunId, *, segment: int, position: int, reason: str) -> None:
     """Deny every later call of the same response. The caller holds the run row's lock."""
     await execute(session, _WAITS["deny_after"], run_id=run_id, segment=segment, position=position, reason=reason)

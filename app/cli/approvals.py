@@ -1,42 +1,83 @@
-"""`surefoot approvals list|approve|reject`."""
+"""`surefoot approvals list|show|approve|reject`."""
 
 import json
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
 import typer
+from pydantic import JsonValue
 
-from app.cli.session import ask
-from transactions.approvals import Decision
+from app.cli.session import ask, fail
+from transactions.deciding import Decision
 
 group = typer.Typer(no_args_is_help=True, help="Decide what waits for a person.")
 
 Id = Annotated[str, typer.Argument(help="the approval's id")]
 Reason = Annotated[str | None, typer.Option(help="why; the agent is told")]
+Changes = Annotated[
+    str | None,
+    typer.Option(help="approve this instead: JSON of the arguments to change, or what the tool lets you edit"),
+]
+_TIME = "%Y-%m-%d %H:%M %Z"
 
 
 @group.command("list")
 def pending() -> None:
-    """What waits for a decision, and exactly what it is bound to."""
+    """What waits for a decision, of whom, and exactly what it is bound to."""
     rows = ask(lambda who: who.pending_approvals())
     for row in rows:
-        print(f"{row['approval_id']}\n  needs {row['approver']} before {row['expires_at']:%Y-%m-%d %H:%M %Z}")
-        print(f"  {row['tool']} {json.dumps(row['arguments'])}\n  bound to {json.dumps(row['binding'])}")
+        several = f" ({row['people_min']} different people)" if row["people_min"] > 1 else ""
+        print(f"{row['approval_id']}\n  needs {' or '.join(row['approvers'])}{several}", end=" ")
+        print(f"before {row['expires_at'].strftime(_TIME)}, by the policy: {row['policy']}")
+        if row["agreed"]:
+            print(f"  agreed: {', '.join(row['agreed'])}")
+        _print_bound(row)
     if not rows:
         print("nothing waits for a decision")
 
 
+@group.command("show")
+def show(approval_id: Id) -> None:
+    """One approval: what it is bound to, what was said of it, and what has changed since the one before."""
+    row = ask(lambda who: who.approval(approval_id))
+    why = f": {row['reason']}" if row["reason"] else ""
+    print(f"{row['approval_id']}\n  {row['state']}{why}")
+    _print_bound(row)
+    for said in row["decisions"]:
+        known = "" if said["authenticated"] else " (unauthenticated)"
+        why = f": {said['reason']}" if said["reason"] else ""
+        print(f"  {said['at'].strftime(_TIME)} {said['decided_by']}{known} as {said['in_right_of']}: ", end="")
+        print(f"{said['decision']}{why}")
+
+
+def _print_bound(row: Mapping[str, Any]) -> None:
+    print(f"  {row['tool']} {json.dumps(row['arguments'])}\n  bound to {json.dumps(row['binding'])}")
+    if row["supersedes"] is not None:
+        print(f"  instead of {row['supersedes']}")
+    difference = cast("dict[str, list[Any]]", row["difference"] or {})
+    for name, (then, now) in difference.items():
+        print(f"  changed: {name} is {json.dumps(now)}, was {json.dumps(then)}")
+
+
 @group.command("approve")
-def approve(approval_id: Id, reason: Reason = None) -> None:
-    """Approve; the run goes on."""
-    _decide(approval_id, "approve", reason)
+def approve(approval_id: Id, reason: Reason = None, changes: Changes = None) -> None:
+    """Approve, as it is or with changes; the run goes on."""
+    _decide(approval_id, "approve", reason, None if changes is None else _json(changes))
 
 
 @group.command("reject")
 def reject(approval_id: Id, reason: Reason = None) -> None:
     """Reject; the agent is told, with the reason."""
-    _decide(approval_id, "reject", reason)
+    _decide(approval_id, "reject", reason, None)
 
 
-def _decide(approval_id: str, decision: Decision, reason: str | None) -> None:
-    run_id = ask(lambda who: who.decide(approval_id, decision, reason=reason))
+def _json(text: str) -> JsonValue:
+    try:
+        return cast(JsonValue, json.loads(text))
+    except ValueError as error:
+        fail(f"--changes is not JSON ({error}): quote a text as '\"text\"'.")
+
+
+def _decide(approval_id: str, decision: Decision, reason: str | None, changes: JsonValue) -> None:
+    run_id = ask(lambda who: who.decide(approval_id, decision, reason=reason, changes=changes))
     print(f"{decision}d; run {run_id} goes on" if decision == "approve" else f"rejected; run {run_id} is told")

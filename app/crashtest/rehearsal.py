@@ -44,7 +44,7 @@ from app.surefoot import Surefoot
 from steps import DurableAgent
 from transactions import DEFAULT_TENANT, Principal, Role, RunId, RunState
 from transactions import rehearsal as record
-from transactions.approvals import Decision
+from transactions.deciding import Decision
 from transactions.desk import Outcome
 
 PATIENCE_S = 30.0

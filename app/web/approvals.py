@@ -1,10 +1,10 @@
 """Approvals over HTTP: what waits for a decision, and deciding."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.web.views import Started
 from app.web.who import Who
@@ -12,32 +12,79 @@ from app.web.who import Who
 router = APIRouter()
 
 
-class ApprovalView(BaseModel):
-    """What is asked, of whom, and exactly what it is bound to."""
+class PendingView(BaseModel):
+    """What is asked, of whom, and exactly what it is bound to. `agreed`: who has approved already, where several must.
+
+    `difference`: what has changed since it was approved before, each as `[then, now]`.
+    """
 
     approval_id: str
     run_id: str
     agent: str
     tool: str
-    approver: str
+    policy: str
+    approvers: list[str]
+    people_min: int
+    not_requester: bool
+    requester: str | None
+    agreed: list[str]
     arguments: JsonValue
     binding: JsonValue
+    supersedes: str | None
+    difference: JsonValue
     requested_at: datetime
     expires_at: datetime
+
+
+class SaidView(BaseModel):
+    decision: str
+    decided_by: str
+    in_right_of: str
+    authenticated: bool
+    reason: str | None
+    at: datetime
+
+
+class ApprovalView(BaseModel):
+    """One approval, whatever became of it."""
+
+    approval_id: str
+    run_id: str
+    action_id: str
+    tool: str
+    state: str
+    arguments: JsonValue
+    binding: JsonValue
+    terms: JsonValue
+    requester: str | None
+    supersedes: str | None
+    difference: JsonValue
+    requested_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None
+    reason: str | None
+    decisions: list[SaidView]
 
 
 class Decide(BaseModel):
     model_config = ConfigDict(extra="forbid")
     decision: Literal["approve", "reject"]
     reason: str | None = None
+    changes: JsonValue = Field(None, description="approve this instead: some of the arguments, or what the tool edits")
 
 
 @router.get("/approvals")
-async def pending(who: Who, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> list[ApprovalView]:
-    return [ApprovalView.model_validate(dict(row)) for row in await who.pending_approvals(limit=limit)]
+async def pending(who: Who, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> list[PendingView]:
+    return [PendingView.model_validate(dict(row)) for row in await who.pending_approvals(limit=limit)]
 
 
 @router.post("/approvals/{approval_id:path}/decision")
 async def decide(who: Who, approval_id: str, body: Decide) -> Started:
-    run_id = await who.decide(approval_id, body.decision, reason=body.reason)
+    run_id = await who.decide(approval_id, body.decision, reason=body.reason, changes=body.changes)
     return Started(run_id=run_id, state=(await who.status(run_id))["state"])
+
+
+@router.get("/approvals/{approval_id:path}")
+async def show(who: Who, approval_id: str) -> ApprovalView:
+    found: dict[str, Any] = {**await who.approval(approval_id)}
+    return ApprovalView.model_validate({**found, "decisions": [dict(row) for row in found["decisions"]]})

@@ -62,7 +62,8 @@ def consistent(seen: Mapping[str, Any]) -> None:
     for approval in seen["approvals"]:
         action = next(a for a in seen["actions"] if a["action_id"] == approval["action_id"])
         if action["state"] == "CANCELLED":
-            assert approval["state"] in ("rejected", "expired", "void"), f"cancelled, its approval {approval['state']}"
+            done_with = ("rejected", "expired", "void", "superseded")
+            assert approval["state"] in done_with, f"cancelled, its approval {approval['state']}"
         if approval["state"] in ("rejected", "expired", "void"):
             assert action["state"] == "CANCELLED", f"{approval['state']}, its action {action['state']}"
 
@@ -78,7 +79,7 @@ def woken(seen: Mapping[str, Any], n: int) -> None:
     if seen["state"] == "cancelled":
         assert not open_waits
     assert len(successors) <= 1, f"woken twice: {successors}"
-    approved = {a["action_id"]: a["state"] for a in seen["approvals"]}
+    approved = {a["action_id"]: a["state"] for a in sorted(seen["approvals"], key=lambda a: a["n"])}
     states = {a["action_id"]: a["state"] for a in seen["actions"]}
     for wait in seen["waits"]:
         action_id = wait["action_id"]

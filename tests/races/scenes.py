@@ -1,7 +1,7 @@
 """Runs in a state that a test wants, made by the product's own functions, and what may happen to them."""
 
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -16,7 +16,6 @@ from transactions import (
     DEFAULT_TENANT,
     ActionId,
     ApprovalId,
-    ApprovalState,
     Execution,
     Limits,
     Principal,
@@ -27,6 +26,7 @@ from transactions import (
     actions,
     approvals,
     attempts,
+    deciding,
     outbox,
     principals,
     receipts,
@@ -36,6 +36,8 @@ from transactions import (
     workers,
 )
 from transactions.actions import EffectLimits, Request, Ticket
+from transactions.approvals import Question, Terms
+from transactions.deciding import Decision, Said
 from transactions.segments import Begun, Ending
 from transactions.waits import Wait
 
@@ -211,15 +213,7 @@ class Scene:
         run_id, tenant = execution.run_id, execution.tenant
         await outbox.put_effect(session, request.action_id, tenant=tenant, run_id=run_id, parked=True)
         if request.gated:
-            state = await approvals.request(
-                session,
-                execution,
-                request,
-                binding=request.arguments,
-                approver="role:manager",
-                expires=timedelta(hours=1),
-            )
-            assert state is ApprovalState.PENDING
+            await approvals.ask(session, question(execution, request))
 
     async def about_to_wait(self, kinds: Sequence[Kind], tenant: Tenant = DEFAULT_TENANT) -> Waiting:
         execution = await self.running(tenant)
@@ -243,19 +237,20 @@ class Scene:
         async with self.database.transaction("segment.end", execution.tenant) as session:
             return await segments.end(session, execution, ending)
 
-    async def decide(self, approval_id: str, decision: approvals.Decision, by: str = "ada") -> RunId:
+    async def decide(self, approval_id: str, decision: Decision, by: str = "ada") -> RunId:
         async with self.database.transaction("approval.decide", DEFAULT_TENANT) as session:
-            return await approvals.decide(
-                session,
-                ApprovalId(approval_id),
-                who=person(by),
-                decision=decision,
-                reason=None,
-            )
+            return await deciding.decide(session, ApprovalId(approval_id), Said(person(by), decision))
+
+    async def administrate(self, body: Callable[[Any], Awaitable[object]], *, dies: bool = False) -> None:
+        """What an admin does, in a transaction of its own; with `dies` nothing of it remains."""
+        async with self.database.all_tenants("admin") as session:
+            await body(session)
+            if dies:
+                await session.rollback()
 
     async def expire(self, approval_id: str) -> bool:
         async with self.database.transaction("watchdog.expire", DEFAULT_TENANT) as session:
-            return await approvals.expire(session, ApprovalId(approval_id))
+            return await deciding.expire(session, ApprovalId(approval_id))
 
     async def receive(
         self,
@@ -309,6 +304,21 @@ class Scene:
 def person(name: str, *roles: str) -> Principal:
     """Ada and Bob are managers, as the scene has them."""
     return Principal(DEFAULT_TENANT, name, frozenset(roles or MANAGER), authenticated=True)
+
+
+def question(execution: Execution, request: Request, **terms: Any) -> Question:
+    """What a manager is asked about a request; `terms`: other ones than the usual."""
+    usual = Terms("always", ("role:manager",), people_min=1, not_requester=False, agent_version="1")
+    return Question(
+        request.action_id,
+        execution.run_id,
+        execution.tenant,
+        tool=request.tool,
+        arguments=request.arguments,
+        binding=request.arguments,
+        terms=replace(usual, **terms),
+        expires=timedelta(hours=1),
+    )
 
 
 @asynccontextmanager

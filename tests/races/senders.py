@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from transactions import (
     receipts,
 )
 from transactions.actions import Ticket
+from transactions.approvals import Question, Terms
 from transactions.states import ActionState
 
 
@@ -143,9 +145,19 @@ class Worker:
         self.told.claims.append((self.action_id, claimed["attempt"], self.worker_id, held))
 
     async def _objection(self, session: Session, row: Mapping[str, Any]) -> str | None:
-        return await approvals.objection(
-            session, self.action_id, tool=row["tool"], arguments=row["request"], binding=row["request"]
+        terms = Terms("always", ("role:manager",), people_min=1, not_requester=False, agent_version="1")
+        asked = Question(
+            self.action_id,
+            row["run_id"],
+            DEFAULT_TENANT,
+            row["tool"],
+            arguments=row["request"],
+            binding=row["request"],
+            terms=terms,
+            expires=timedelta(hours=1),
         )
+        objection = await approvals.objection(session, asked)
+        return objection and objection.why
 
     async def answer(self, attempt: int) -> None:
         self.answers += 1

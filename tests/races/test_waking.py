@@ -24,12 +24,13 @@ from transactions import (
     RunState,
     WorkerId,
     actions,
-    approvals,
+    deciding,
     number_fenced,
     receipts,
     waits,
 )
 from transactions.database import fetch_one
+from transactions.deciding import Said
 from transactions.segments import Ending
 from transactions.statements import load
 
@@ -197,9 +198,9 @@ async def _nothing(*_: object, **__: object) -> None:
 
 def _without_locks(patch: pytest.MonkeyPatch, wake: Callable[..., Awaitable[bool]]) -> None:
     patch.setattr(waits, "wake", wake)
-    for module in (actions, receipts, approvals):
+    for module in (actions, receipts, deciding):
         patch.setattr(module, "number", _nothing)
-    for module in (actions, approvals):
+    for module in (actions, deciding):
         patch.setattr(module, "_RUNS", {**_RUNS, "lock": _LOOK})
     no_lock = text(load("actions")["lock_unsettled_of_run"].text.replace("for no key update", ""))
     patch.setattr(actions, "_ACTIONS", {**load("actions"), "lock_unsettled_of_run": no_lock})
@@ -304,13 +305,8 @@ async def test_a_refusal_may_be_as_long_as_a_reason_may_be(scene: Scene) -> None
     waiting = await scene.about_to_wait(["approval", "approval"])
     await scene.end(waiting.execution, waiting.ending())
     async with scene.database.transaction("approval.decide", DEFAULT_TENANT) as session:
-        await approvals.decide(
-            session,
-            ApprovalId(waiting.action(0)),
-            who=scenes.person("ada"),
-            decision="reject",
-            reason="x" * 4000,
-        )
+        said = Said(scenes.person("ada"), "reject", "x" * 4000)
+        await deciding.decide(session, ApprovalId(waiting.action(0)), said)
     seen = await scene.seen(waiting.run_id)
     assert [approval["state"] for approval in seen["approvals"]] == ["rejected", "void"]
     invariants.woken(seen, 0)

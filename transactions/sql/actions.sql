@@ -146,3 +146,14 @@ select receipt_id, attempt, source, worker_id, result from surefoot.receipts whe
 
 -- name: absent_verdicts_of_attempt
 select count(*) as absent from surefoot.verifications where action_id = :action_id and attempt = :attempt and verdict = 'absent'
+
+-- name: insert_revision
+insert into surefoot.actions (action_id, tenant, run_id, segment, turn, position, call_id, agent, tool, kind, safety,
+                              request, request_hash, gated, attempts_max, attempt_s, elapsed_s_max, verifications_max, revises)
+select :revision, tenant, run_id, segment, turn, position, call_id, agent, tool, kind, safety,
+       cast(:request as jsonb), :request_hash, gated, attempts_max, attempt_s, elapsed_s_max, verifications_max, action_id
+  from surefoot.actions where action_id = :action_id
+returning action_id
+
+-- name: point_to_revision
+update surefoot.actions set revised_to = :revision, updated_at = clock_timestamp() where action_id = :action_id

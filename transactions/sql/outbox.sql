@@ -97,6 +97,9 @@ returning entry_id
 update surefoot.outbox_deliveries set state = 'parked', lease_until = null, detail = :detail
  where entry_id = :entry_id and consumer = :consumer and state in ('pending', 'claimed')
 
+-- name: parked
+select entry_id from surefoot.outbox_deliveries where entry_id = :entry_id and consumer = :consumer and state = 'parked'
+
 -- name: due_now_if_resting
 update surefoot.outbox_deliveries set state = 'pending', settled_at = null, due_at = clock_timestamp(), detail = :detail
  where entry_id = :entry_id and consumer = :consumer and state in ('parked', 'pending', 'dead')

@@ -22,3 +22,12 @@ update surefoot.waits set state = 'settled', outcome = 'denied', reason = :reaso
 
 -- name: count_open
 select count(*) as open from surefoot.waits where run_id = :run_id and segment = :segment and state = 'open'
+
+-- name: move
+update surefoot.waits w set action_id = :to
+ where run_id = :run_id and action_id = :action_id
+   and segment = (select r.segment from surefoot.runs r where r.run_id = w.run_id)
+
+-- name: ask_of_action
+update surefoot.waits set kind = 'approval'
+ where run_id = :run_id and action_id = :action_id and state = 'open' and kind in ('delivery', 'verification')
