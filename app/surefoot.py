@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from pydantic import JsonValue
 
 from app import wiring
+from app.artifacts import WithArtifacts
 from app.loading import unique
 from app.settings import Settings
 from app.web.api import build_api
@@ -19,6 +20,7 @@ from transactions import (
     DEFAULT_TENANT,
     ActionId,
     ApprovalId,
+    ArtifactStore,
     Database,
     DatabaseUnavailable,
     EntryId,
@@ -29,7 +31,6 @@ from transactions import (
     Tenant,
     UnknownAgent,
     approvals,
-    artifacts,
     backlog,
     desk,
     events,
@@ -49,7 +50,7 @@ AWAY = "The database cannot be reached right now: nothing was lost, try again in
 UNSTORABLE = "A text contains a NUL character or half of a surrogate pair, which Postgres cannot store: remove it."
 
 
-class Surefoot:
+class Surefoot(WithArtifacts):
     """Agents on one database.
 
         surefoot = Surefoot(database_url, agents=[report])
@@ -75,13 +76,18 @@ class Surefoot:
         self.subscriptions: Sequence[Subscription] = unique_subscriptions(subscriptions)
         self.tenant: Tenant = DEFAULT_TENANT
         self.database = Database(database_url)
+        self.store = ArtifactStore.from_setting(self.settings.artifacts, database_url)
         self.worker: Worker | None = None
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:  # noqa: ARG002  the shape FastAPI calls
         """Make this process a worker while the app runs."""
         worker = wiring.build_worker(
-            self.database_url, list(self.agents.values()), self.settings, subscriptions=self.subscriptions
+            self.database_url,
+            [*self.agents.values()],
+            self.settings,
+            subscriptions=self.subscriptions,
+            store=self.store,
         )
         await worker.start()
         self.worker = worker
@@ -98,6 +104,7 @@ class Surefoot:
         return build_api(self)
 
     async def close(self) -> None:
+        await self.store.close()
         await self.database.close()
 
     @asynccontextmanager
@@ -323,9 +330,3 @@ class Surefoot:
         """
         async with self._transaction("outbox.unsubscribe") as session:
             await subscriptions.end(session, topic, consumer, by=by)
-
-    async def artifact(self, name: str, version: int) -> bytes:
-        """The bytes of an artifact version, verified against its hash. Raises NotFound."""
-        async with self._transaction("read") as session:
-            _, content = await artifacts.read(session, name, version)
-            return content

@@ -10,11 +10,12 @@ from typing import Any
 from app import engine, machine
 from app.segment import Segments
 from app.settings import Settings
+from app.sweeper import Sweeper
 from app.watchdog import Watchdog
 from outbox import Relay, Subscription
 from steps import DurableAgent
 from steps.effects import Effects
-from transactions import Database, Session, Wakeups, WorkerId, subscriptions, workers
+from transactions import ArtifactStore, Database, Session, Wakeups, WorkerId, subscriptions, workers
 from transactions.database import connector
 from transactions.lease import Lease
 
@@ -32,6 +33,8 @@ class Worker:
     lease: Lease
     wakeups: Wakeups
     effects: Effects
+    store: ArtifactStore
+    sweeper: Sweeper
     relay: Relay
     watchdog: Watchdog
     segments: Segments
@@ -40,6 +43,7 @@ class Worker:
 
     async def start(self) -> None:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
+        await self.store.check()
         registered_at = asyncio.get_running_loop().time()
         async with self.database.all_tenants("worker.register") as session:
             await workers.register(
@@ -71,6 +75,7 @@ class Worker:
         loops: Sequence[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = (
             ("relay", self.relay.run),
             ("watchdog", self.watchdog.run),
+            ("sweeper", self.sweeper.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 
@@ -98,6 +103,7 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(engine.destroy(self.settings.drain_s), self.relay.drain(self.settings.drain_s))
         await self.effects.drain(self.settings.drain_s)
+        await self.store.close()
         await self.wakeups.stop()
         self.lease.stop()
         async with self.database.all_tenants("worker.release") as session:

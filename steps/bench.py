@@ -1,11 +1,11 @@
 """What the tools of a process work with, whoever calls them: a segment or the relay."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from steps.durable import DurableAgent
-from transactions import ActionId, Database, Run, RunId, Session, Tenant, Tx, Wakeups, WorkerId
+from transactions import ActionId, ArtifactStore, Database, Run, RunId, Session, Tenant, Tx, Wakeups, WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Bench:
     wakeups: Wakeups
     still_mine: Callable[[], None]
     on_fenced: Callable[[str], None]
+    store: ArtifactStore = field(default_factory=ArtifactStore)
 
     def run(self, row: Mapping[str, Any]) -> Run:
         """The run of a row of `runs.identity`, for a deps factory."""
@@ -26,7 +27,7 @@ class Bench:
         async def query(sql: str, /, **parameters: object) -> Any:
             return await self.database.query(tenant, sql, **parameters)
 
-        return Run(RunId(row["run_id"]), tenant, row["agent"], row["input"], row["principal"], query)
+        return Run(RunId(row["run_id"]), tenant, row["agent"], row["input"], row["principal"], query, self.store)
 
     def tx(self, session: Session, run: Run, deps: object, action_id: str) -> Tx[Any]:
         return Tx(deps, run, ActionId(action_id), session)

@@ -15,9 +15,11 @@ from steps import gate
 from steps.drive import Claimed, lease_s
 from steps.journal import Done
 from steps.outcomes import call_body
+from steps.results import keep_of_read, keep_of_transaction
 from steps.seat import Seat, settled_value
 from steps.sharing import wake_sharers
-from steps.spec import RESULT_BYTES_MAX, Spec
+from steps.spec import Spec
+from steps.weighing import Large, TooLarge, large
 from transactions import (
     ActionId,
     ActionState,
@@ -56,11 +58,23 @@ class Call:
     arguments: dict[str, Any]
     deps: Any
 
-    async def as_value(self, call: Callable[[], Awaitable[Any]]) -> Done:
-        """Call the tool's own body and turn whatever it does into a value."""
+    async def read(self, call: Callable[[], Awaitable[Any]]) -> Done:
+        seat = self.seat
+        return await self.as_value(
+            call, lambda large: keep_of_read(seat.bench, seat.execution, seat.run, self.request.action_id, large)
+        )
+
+    async def as_value(self, call: Callable[[], Awaitable[Any]], keep: Callable[[Large], Awaitable[JsonValue]]) -> Done:
+        """Call the tool's own body and turn whatever it does into a value, a small one in place of a large one."""
 
         async def value() -> Done:
-            return self._value(self.spec.dump(await call()))
+            result = self.spec.dump(await call())
+            found = large(result, inline_bytes=None if self.spec.inline else self.seat.inline_bytes)
+            if "\\u0000" in canonical_json(result):
+                return Done(
+                    {"raised": f"{self.spec.name} returned a NUL character, which Postgres cannot store: remove it"}
+                )
+            return Done({"value": result}) if found is None else Done({"value": await keep(found), "artifacts": True})
 
         return await self.safely(value)
 
@@ -73,6 +87,8 @@ class Call:
             return Done({"retry": error.message})
         except ToolFailed as error:
             return Done({"failed": error.message})
+        except TooLarge as error:
+            return Done({"failed": f"{name} {error}"})
         except PydanticSerializationError as error:
             return Done({"raised": f"{name} returned what it does not declare: {error}"})
         except Exception as error:
@@ -80,19 +96,6 @@ class Call:
                 raise
             _log.warning("%s raised", self.request.action_id, exc_info=error)
             return Done({"raised": f"{name}: {failures.words(error)}"})
-
-    def _value(self, value: JsonValue) -> Done:
-        """The result, if it can be stored."""
-        text = canonical_json(value)
-        if len(text.encode()) > RESULT_BYTES_MAX:
-            return Done(
-                {"raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact instead"}
-            )
-        if "\\u0000" in text:
-            return Done(
-                {"raised": f"{self.spec.name} returned a NUL character, which Postgres cannot store: remove it"}
-            )
-        return Done({"value": value})
 
     async def _commit(self, name: str, body: Callable[[Session], Awaitable[T]]) -> T:
         async with self.seat.bench.database.transaction(name, self.seat.execution.tenant) as session:
@@ -195,11 +198,17 @@ class Call:
         if (done := await self._gate(session)) is not None:
             return done
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        done = await self.as_value(lambda: self._timed(tx))
-        if "value" not in cast("dict[str, JsonValue]", done.value):
+        action_id, bench, run = self.request.action_id, self.seat.bench, self.seat.run
+        done = await self.as_value(
+            lambda: self._timed(tx), lambda large: keep_of_transaction(session, bench, run, action_id, large)
+        )
+        outcome = cast("dict[str, JsonValue]", done.value)
+        if "value" not in outcome:
             await session.rollback()
             return done
-        result = cast("dict[str, JsonValue]", done.value)["value"]
+        if tx.artifacts_saved:
+            outcome["artifacts"] = True
+        result = outcome["value"]
         await receipts.complete_transaction(session, self.seat.execution, self.request.action_id, result=result)
         await self._number(session, "action.succeeded")
         return done

@@ -13,7 +13,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_core import to_json
 
 from steps.declaring import ToolError
-from steps.spec import Spec
+from steps.spec import RESULT_BYTES_MAX, Spec
 from steps.tools import Tools
 from transactions import InvalidInput, Run
 from transactions.migrate import Tables
@@ -27,11 +27,18 @@ I_contra = TypeVar("I_contra", contravariant=True)
 @dataclass(frozen=True, slots=True)
 class RunLimits:
     """Bounds of one run. `requests_max`: model requests; `segment_turns_max`: turns after which a segment hands on;
-    `inline_wait_s`: seconds an effect may take before the run waits for it without a worker."""
+    `inline_wait_s`: seconds an effect may take before the run waits for it without a worker; `result_inline_bytes`: a
+    tool's result that is larger, as JSON, is kept as an artifact, of which the model is given the head.
+    """
 
     requests_max: int = 200
     segment_turns_max: int = 25
     inline_wait_s: float = 10.0
+    result_inline_bytes: int = 32 * 1024
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.result_inline_bytes <= RESULT_BYTES_MAX:
+            raise ValueError(f"result_inline_bytes must be from 1 to {RESULT_BYTES_MAX}.")
 
 
 class Prompt(Protocol[I_contra]):

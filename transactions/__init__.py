@@ -1,9 +1,11 @@
 """The base: everything that commits, every state machine, all SQL. See README.md beside this file."""
 
+from transactions.artifact_store import ArtifactStore
 from transactions.artifacts import ArtifactRef
 from transactions.canonical import canonical_json, request_hash, storable_reason
 from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
 from transactions.errors import (
+    ArtifactDamaged,
     Conflict,
     DatabaseUnavailable,
     Fenced,
@@ -11,6 +13,8 @@ from transactions.errors import (
     InvalidInput,
     NotFound,
     RequestChanged,
+    StoreFailed,
+    StoreUnavailable,
     SurefootError,
     TransactionTooLong,
     UnknownAgent,
@@ -31,7 +35,9 @@ __all__ = [
     "ActionState",
     "ApprovalId",
     "ApprovalState",
+    "ArtifactDamaged",
     "ArtifactRef",
+    "ArtifactStore",
     "Classify",
     "Conflict",
     "Database",
@@ -53,6 +59,8 @@ __all__ = [
     "RunState",
     "Session",
     "StepRow",
+    "StoreFailed",
+    "StoreUnavailable",
     "SurefootError",
     "Tenant",
     "TransactionTooLong",

@@ -37,6 +37,18 @@ class DatabaseUnavailable(SurefootError):
     """The database cannot be reached, or is not one Surefoot can use."""
 
 
+class StoreUnavailable(SurefootError):
+    """A store of artifacts does not answer now, or the sweeper had what was staged there: try it again."""
+
+
+class StoreFailed(SurefootError):
+    """A store of artifacts will not do it, however often it is tried; nothing was kept."""
+
+
+class ArtifactDamaged(SurefootError):
+    """The bytes of an artifact are not those that were saved, or are gone. They are never handed out."""
+
+
 class Fenced(BaseException):
     """This execution no longer owns its run. A BaseException, so that no engine records it as a result.
 

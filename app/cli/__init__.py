@@ -2,7 +2,7 @@
 
 import typer
 
-from app.cli import actions, approvals, crashtest, db, demo, doctor, outbox, runs, serve
+from app.cli import actions, approvals, artifacts, crashtest, db, demo, doctor, outbox, runs, serve
 
 main = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Durable AI agents on Postgres."
@@ -11,6 +11,7 @@ main.add_typer(runs.group, name="runs")
 main.add_typer(approvals.group, name="approvals")
 main.add_typer(actions.group, name="actions")
 main.add_typer(outbox.group, name="outbox")
+main.add_typer(artifacts.group, name="artifacts")
 main.add_typer(db.group, name="db")
 main.command("run")(runs.run)
 main.command("serve")(serve.serve)

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException
 
+from app.web.artifacts import artifact_routes
 from app.web.desk import desk_routes
 from app.web.limits import BodyLimit
 from app.web.outbox import outbox_routes
@@ -24,6 +25,7 @@ from transactions import (
     InvalidInput,
     NotFound,
     RunState,
+    StoreUnavailable,
     SurefootError,
     UnknownAgent,
 )
@@ -40,6 +42,7 @@ _STATUS: Mapping[type[Exception], int] = MappingProxyType(
         Forbidden: 403,
         InvalidInput: 422,
         DatabaseUnavailable: 503,
+        StoreUnavailable: 503,
     }
 )
 
@@ -124,6 +127,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     desk_routes(api, surefoot)
     outbox_routes(api, surefoot)
     undo_routes(api, surefoot)
+    artifact_routes(api, surefoot)
     _health_routes(api, surefoot)
     return api
 

@@ -33,6 +33,10 @@ from transactions.segments import Ending
 B = Tenant("b")
 ROLES = ("surefoot_app", "surefoot_worker")
 APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions")
+# The application's role has no right to update them at all.
+NEVER_UPDATED = ("staged_objects", "artifact_sweeps")
+# To take its row is the right to reference an object: it is deleted by the commit that does.
+TAKEN = "staged_objects"
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 
 Connection = psycopg.Connection[Any]
@@ -50,6 +54,12 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
     await scene.rows(
         "insert into surefoot.subscriptions (tenant, topic, consumer, passes_dead) values (%s, 't', 'c', false)", tenant
     )
+    await scene.rows(
+        "insert into surefoot.staged_objects (object, tenant, store) values (%s || '/1', %s, 'file:///a')",
+        tenant,
+        tenant,
+    )
+    await scene.rows("insert into surefoot.artifact_sweeps (tenant, store) values (%s, 'file:///a')", tenant)
     await scene.rows("insert into surefoot.consumer_limits (tenant, consumer) values (%s, 'c')", tenant)
     execution = await scene.running(tenant)
     async with scene.database.transaction("calls", tenant) as session:
@@ -254,7 +264,7 @@ def _privileges(owner: Connection) -> Iterator[str]:
                 role,
                 schema,
             ):
-                if deletes or truncates:
+                if truncates or (deletes and name != TAKEN):
                     yield f"{role} may delete from {schema}.{name}"
         for privilege in ("insert", "update"):
             if _rows(owner, "select has_table_privilege(%s, 'surefoot.schema_version', %s)", role, privilege)[0][0]:
@@ -279,7 +289,9 @@ def _crossings(owner: Connection) -> Iterator[str]:
             insert = "insert into {t} overriding system value select * from jsonb_populate_record(null::{t}, %s::jsonb)"
             if not _refused(owner, insert, copy, table=name):
                 yield f"{name}: a row of another tenant was written"
-        if name in APPEND_ONLY:
+        if name in (*APPEND_ONLY, *NEVER_UPDATED):
+            if not _refused(owner, "update {} set tenant = tenant", table=name):
+                yield f"{name}: the application may update it"
             continue
         with _as(owner, "surefoot_app", DEFAULT_TENANT):
             cursor = owner.execute(_composed("update {} set tenant = tenant", name))
