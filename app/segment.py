@@ -33,6 +33,7 @@ from steps.clock import Clock
 from steps.durability import ModelFailed, SurefootDurability
 from steps.effects import Effects
 from steps.journal import Journal
+from steps.reading import artifact_tools, specs_of
 from steps.seat import Seat, Turns
 from steps.toolset import DurableToolset, ToolRaised
 from transactions import (
@@ -114,7 +115,7 @@ class _Execution:
         self._begun = begun
         self._bench = parts.bench
         self._agent: DurableAgent[Any] = parts.bench.agents[begun.agent]
-        self._turns = Turns(base=begun.frozen["turn_base"])
+        self._turns = Turns(base=begun.frozen["turn_base"], artifacts=begun.frozen.get("artifacts", False))
         self._usage = _USAGE.validate_python(begun.frozen["usage"])
         self._stored = begun.stored
         self._journal = Journal(
@@ -161,6 +162,7 @@ class _Execution:
             }
         )
         deps = await until_committed(lambda: self._agent.make_deps(run), self._bench.still_mine)
+        built_in = artifact_tools(run)
         seat = Seat(
             self._bench,
             self._parts.effects,
@@ -168,9 +170,11 @@ class _Execution:
             self._begun.execution,
             run,
             self._agent.name,
-            self._agent.specs,
+            {**specs_of(built_in), **self._agent.specs},
             self._turns,
             self._agent.limits.inline_wait_s,
+            built_in,
+            self._agent.limits.result_inline_bytes,
         )
         agent = self._agent.agent
         run_id = f"{self._begun.execution.run_id}:{self._begun.execution.segment}"

@@ -34,6 +34,9 @@ class Settings:
     runs_at_once: int = 50
     stalls_max: int = 5
     drain_s: float = 20.0
+    # Where the bytes of artifacts are: the store to write to first, and others to read from. None: Postgres.
+    artifacts: str | None = None
+    artifacts_sweep_s: float = 3600.0
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> "Settings":
@@ -54,6 +57,8 @@ class Settings:
             runs_at_once=_count(env, "SUREFOOT_RUNS_AT_ONCE", 50),
             stalls_max=_count(env, "SUREFOOT_STALLS_MAX", 5),
             drain_s=_number(env, "SUREFOOT_DRAIN_S", 20.0, at_least=0.0),
+            artifacts=env.get("SUREFOOT_ARTIFACTS") or None,
+            artifacts_sweep_s=_number(env, "SUREFOOT_ARTIFACTS_SWEEP_S", 3600.0, at_least=1.0),
         )
 
 

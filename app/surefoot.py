@@ -16,7 +16,17 @@ from app.web.api import build_api
 from app.worker import Worker
 from outbox import Subscription, unique_subscriptions
 from steps import DurableAgent
-from transactions import DEFAULT_TENANT, Database, Principal, Tenant, Unauthenticated, principals, runs, tokens
+from transactions import (
+    DEFAULT_TENANT,
+    ArtifactStore,
+    Database,
+    Principal,
+    Tenant,
+    Unauthenticated,
+    principals,
+    runs,
+    tokens,
+)
 
 
 class Surefoot(Acting):
@@ -42,8 +52,10 @@ class Surefoot(Acting):
         settings: Settings | None = None,
     ) -> None:
         """subscriptions: consumers of your own; see outbox/README.md. Raises InvalidInput for two of one name."""
-        super().__init__(Database(database_url), {agent.name: agent for agent in unique(agents)}, principals.anyone())
         self.settings = settings or Settings.from_env()
+        store = ArtifactStore.from_setting(self.settings.artifacts, database_url)
+        known = {agent.name: agent for agent in unique(agents)}
+        super().__init__(Database(database_url), store, known, principals.anyone())
         self.database_url = database_url
         self.subscriptions: Sequence[Subscription] = unique_subscriptions(subscriptions)
         self.worker: Worker | None = None
@@ -52,7 +64,11 @@ class Surefoot(Acting):
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:  # noqa: ARG002  the shape FastAPI calls
         """Make this process a worker while the app runs."""
         worker = wiring.build_worker(
-            self.database_url, list(self.agents.values()), self.settings, subscriptions=self.subscriptions
+            self.database_url,
+            [*self.agents.values()],
+            self.settings,
+            subscriptions=self.subscriptions,
+            store=self.store,
         )
         await worker.start()
         self.worker = worker
@@ -69,6 +85,7 @@ class Surefoot(Acting):
         return build_api(self)
 
     async def close(self) -> None:
+        await self.store.close()
         await self.database.close()
 
     async def ready(self) -> None:
@@ -80,7 +97,7 @@ class Surefoot(Acting):
 
     def acting_for(self, who: Principal) -> Acting:
         """What this principal may do. Make one for each request: it keeps the roles that it was given."""
-        return Acting(self.database, self.agents, who)
+        return Acting(self.database, self.store, self.agents, who)
 
     async def acting_as(self, name: str, *, tenant: str = DEFAULT_TENANT) -> Acting:
         """For an application that has made sure itself who asks. Raises NotFound, Forbidden (disabled)."""

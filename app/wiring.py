@@ -10,6 +10,7 @@ from app import engine
 from app.interrupts import Interrupts
 from app.segment import Segments
 from app.settings import Settings
+from app.sweeper import Sweeper
 from app.watchdog import Watchdog
 from app.worker import Worker
 from outbox import (
@@ -28,7 +29,7 @@ from steps import DurableAgent
 from steps.bench import Bench
 from steps.clock import SystemClock
 from steps.effects import Effects
-from transactions import Database, Limits, Wakeups, WorkerId, migrate, outbox
+from transactions import ArtifactStore, Database, Limits, Wakeups, WorkerId, migrate, outbox
 from transactions.actions import Ticket
 from transactions.lease import Lease, end_process
 from transactions.local import LocalPostgres, join
@@ -87,10 +88,12 @@ def build_worker(
     settings: Settings,
     *,
     subscriptions: Sequence[Subscription] = (),
+    store: ArtifactStore | None = None,
     end: Callable[[str], None] = end_process,
 ) -> Worker:
     """A worker with everything it needs, not started. Raises InvalidInput for settings that cannot work.
 
+    store: where artifacts are kept; by default as the settings say.
     end: called with the reason once this worker may not act any more; it must not return.
     """
     database = Database(url, Limits().within(settings.lease_s))
@@ -99,7 +102,8 @@ def build_worker(
     wakeups = Wakeups(url)
     lease = Lease(url, worker_id, settings.lease_s, end)
     by_name = {agent.name: agent for agent in agents}
-    bench = Bench(database, by_name, worker_id, wakeups, lease.check, end)
+    store = store or ArtifactStore.from_setting(settings.artifacts, url)
+    bench = Bench(database, by_name, worker_id, wakeups, lease.check, end, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
     consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
@@ -116,6 +120,8 @@ def build_worker(
         lease=lease,
         wakeups=wakeups,
         effects=effects,
+        store=store,
+        sweeper=Sweeper(store, settings.artifacts_sweep_s, lease.check),
         relay=Relay(
             database,
             consumers,

@@ -11,11 +11,12 @@ from app import engine, machine
 from app.interrupts import Interrupts
 from app.segment import Segments
 from app.settings import Settings
+from app.sweeper import Sweeper
 from app.watchdog import Watchdog
 from outbox import Relay, Subscription
 from steps import DurableAgent
 from steps.effects import Effects
-from transactions import Database, Session, Wakeups, WorkerId, subscriptions, workers
+from transactions import ArtifactStore, Database, Session, Wakeups, WorkerId, subscriptions, workers
 from transactions.database import connector
 from transactions.lease import Lease
 
@@ -33,6 +34,8 @@ class Worker:
     lease: Lease
     wakeups: Wakeups
     effects: Effects
+    store: ArtifactStore
+    sweeper: Sweeper
     relay: Relay
     watchdog: Watchdog
     interrupts: Interrupts
@@ -42,6 +45,7 @@ class Worker:
 
     async def start(self) -> None:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
+        await self.store.check()
         registered_at = asyncio.get_running_loop().time()
         async with self.database.all_tenants("worker.register") as session:
             await workers.register(
@@ -74,6 +78,7 @@ class Worker:
             ("relay", self.relay.run),
             ("watchdog", self.watchdog.run),
             ("interrupts", self.interrupts.run),
+            ("sweeper", self.sweeper.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 
@@ -105,6 +110,7 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(engine.destroy(self.settings.drain_s), self.relay.drain(self.settings.drain_s))
         await self.effects.drain(self.settings.drain_s)
+        await self.store.close()
         await self.wakeups.stop()
         self.lease.stop()
         async with self.database.all_tenants("worker.release") as session:

@@ -12,7 +12,8 @@ from pydantic_core import PydanticSerializationError
 from steps import gate
 from steps.journal import Done
 from steps.seat import Seat, settled_value
-from steps.spec import RESULT_BYTES_MAX, Spec
+from steps.spec import Spec
+from steps.weighing import Large, TooLarge, large
 from transactions import (
     ActionId,
     ActionState,
@@ -50,11 +51,17 @@ class Calling:
     deps: Any
     revised: bool = False
 
-    async def as_value(self, call: Callable[[], Awaitable[Any]]) -> Done:
-        """Call the tool's own body and turn whatever it does into a value."""
+    async def as_value(self, call: Callable[[], Awaitable[Any]], keep: Callable[[Large], Awaitable[JsonValue]]) -> Done:
+        """Call the tool's own body and turn whatever it does into a value, a small one in place of a large one."""
 
         async def value() -> Done:
-            return self._value(self.spec.dump(await call()))
+            result = self.spec.dump(await call())
+            found = large(result, inline_bytes=None if self.spec.inline else self.seat.inline_bytes)
+            if "\\u0000" in canonical_json(result):
+                return Done(
+                    {"raised": f"{self.spec.name} returned a NUL character, which Postgres cannot store: remove it"}
+                )
+            return Done({"value": result}) if found is None else Done({"value": await keep(found), "artifacts": True})
 
         return await self.safely(value)
 
@@ -67,6 +74,8 @@ class Calling:
             return Done({"retry": error.message})
         except ToolFailed as error:
             return Done({"failed": error.message})
+        except TooLarge as error:
+            return Done({"failed": f"{name} {error}"})
         except PydanticSerializationError as error:
             return Done({"raised": f"{name} returned what it does not declare: {error}"})
         except Exception as error:
@@ -74,19 +83,6 @@ class Calling:
                 raise
             _log.warning("%s raised", self.request.action_id, exc_info=error)
             return Done({"raised": f"{name}: {failures.words(error)}"})
-
-    def _value(self, value: JsonValue) -> Done:
-        """The result, if it can be stored."""
-        text = canonical_json(value)
-        if len(text.encode()) > RESULT_BYTES_MAX:
-            return Done(
-                {"raised": f"{self.spec.name} returned over {RESULT_BYTES_MAX} bytes: save an artifact instead"}
-            )
-        if "\\u0000" in text:
-            return Done(
-                {"raised": f"{self.spec.name} returned a NUL character, which Postgres cannot store: remove it"}
-            )
-        return Done({"value": value})
 
     async def _commit(self, name: str, body: Callable[[Session], Awaitable[T]]) -> T:
         async with self.seat.bench.database.transaction(name, self.seat.execution.tenant) as session:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from steps.calling import Calling, Held
 from steps.drive import Claimed, lease_s
 from steps.journal import Done
 from steps.outcomes import call_body
+from steps.results import keep_of_read, keep_of_transaction
 from steps.seat import settled_value
 from steps.sharing import wake_sharers
 from transactions import (
@@ -36,6 +37,12 @@ TRANSACTION_TRIES = 3
 @dataclass(frozen=True, slots=True)
 class Call(Calling):
     """Its methods are step bodies: safe to repeat, answering with values."""
+
+    async def read(self, call: Callable[[], Awaitable[Any]]) -> Done:
+        seat = self.seat
+        return await self.as_value(
+            call, lambda large: keep_of_read(seat.bench, seat.execution, seat.run, self.request.action_id, large)
+        )
 
     # Standing behind a call that waits, or refused because one before failed.
 
@@ -115,11 +122,17 @@ class Call(Calling):
         if (done := await self._gate(session, row)) is not None:
             return done
         tx = self.seat.bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        done = await self.as_value(lambda: self._timed(tx))
-        if "value" not in cast("dict[str, JsonValue]", done.value):
+        action_id, bench, run = self.request.action_id, self.seat.bench, self.seat.run
+        done = await self.as_value(
+            lambda: self._timed(tx), lambda large: keep_of_transaction(session, bench, run, action_id, large)
+        )
+        outcome = cast("dict[str, JsonValue]", done.value)
+        if "value" not in outcome:
             await session.rollback()
             return done
-        result = cast("dict[str, JsonValue]", done.value)["value"]
+        if tx.artifacts_saved:
+            outcome["artifacts"] = True
+        result = outcome["value"]
         await receipts.complete_transaction(session, self.seat.execution, self.request.action_id, result=result)
         await self._number(session, "action.succeeded")
         return self._told(done)

@@ -6,10 +6,12 @@ from typing import Any, TypedDict, TypeVar
 
 from pydantic import JsonValue
 
+from steps import results
 from steps.bench import Bench
 from steps.gate import Gate
 from steps.kinds import Action
 from steps.spec import Spec
+from steps.weighing import large
 from transactions import (
     ActionState,
     Run,
@@ -68,7 +70,8 @@ class Drive:
         spec = agent.specs[action["tool"]]
         run = bench.run(identity)
         deps = await until_committed(lambda: agent.make_deps(run), bench.still_mine)
-        return cls(bench, ticket, tenant, spec, run, deps, spec.parse(action["request"]), action["request"])
+        request = await until_committed(lambda: results.restored(bench, tenant, action), bench.still_mine)
+        return cls(bench, ticket, tenant, spec, run, deps, spec.parse(request), action["request"])
 
     async def commit(self, name: str, body: Callable[[Session], Awaitable[T]]) -> T:
         async def once() -> T:
@@ -81,6 +84,24 @@ class Drive:
         """The gate before the action, in this transaction."""
         tx = self.bench.tx(session, self.run, self.deps, self.ticket.action_id)
         return Gate(tx, self.spec, self.bench.agents[self.run.agent].version)
+
+    async def commit_result(
+        self, name: str, value: JsonValue, body: Callable[[Session, JsonValue], Awaitable[None]]
+    ) -> None:
+        """Record what was answered. The bytes of a large answer are written first, and referenced by that commit."""
+        inline_bytes = self.bench.agents[self.run.agent].limits.result_inline_bytes
+        found = large(value, inline_bytes=inline_bytes)
+
+        async def once() -> None:
+            stored = None if found is None else await self.bench.store.stage(self.tenant, found.content)
+            async with self.bench.database.transaction(name, self.tenant) as session:
+                result = value
+                if found is not None and stored is not None:
+                    call = self.ticket.action_id
+                    result = await results.save(session, self.run, call, found, stored, is_action=True)
+                await body(session, result)
+
+        await until_committed(once, self.bench.still_mine)
 
     async def row(self) -> Mapping[str, Any]:
         return await self.commit("effect.load", lambda session: actions.get(session, self.ticket.action_id))

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from steps.declaring import ToolError
 from steps.requires import After
-from steps.spec import Spec
+from steps.spec import RESULT_BYTES_MAX, Spec
 from steps.tools import Tools
 from transactions import InvalidInput, Run
 from transactions.migrate import Tables
@@ -29,7 +29,8 @@ STATE_S_MAX = 10 * 366 * 24 * 3600.0
 @dataclass(frozen=True, slots=True)
 class RunLimits:
     """Bounds of one run. `requests_max`: model requests; `segment_turns_max`: turns after which a segment hands on;
-    `inline_wait_s`: seconds an effect may take before the run waits for it without a worker.
+    `inline_wait_s`: seconds an effect may take before the run waits for it without a worker; `result_inline_bytes`: a
+    tool's result that is larger, as JSON, is kept as an artifact, of which the model is given the head.
 
     `queued_s_max` to `cancelling_s_max`: seconds in one go in a state, after which the run is listed as stuck.
     """
@@ -37,6 +38,7 @@ class RunLimits:
     requests_max: int = 200
     segment_turns_max: int = 25
     inline_wait_s: float = 10.0
+    result_inline_bytes: int = 32 * 1024
     queued_s_max: float = 300.0
     running_s_max: float = 3600.0
     waiting_s_max: float = 7 * 24 * 3600.0
@@ -46,6 +48,8 @@ class RunLimits:
     def __post_init__(self) -> None:
         if not all(0 < seconds <= STATE_S_MAX for seconds in self.of_states.values()):
             raise ValueError(f"Seconds in a state are above 0 and at most {STATE_S_MAX:g}: {self.of_states}.")
+        if not 1 <= self.result_inline_bytes <= RESULT_BYTES_MAX:
+            raise ValueError(f"result_inline_bytes must be from 1 to {RESULT_BYTES_MAX}.")
 
     @property
     def of_states(self) -> Mapping[str, float]:

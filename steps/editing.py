@@ -11,7 +11,7 @@ from steps.bench import run_of
 from steps.durable import DurableAgent
 from steps.gate import Gate
 from steps.spec import Spec
-from transactions import ActionId, Database, InvalidInput, Run, Session, Tx
+from transactions import ActionId, ArtifactStore, Database, InvalidInput, Run, Session, Tx
 from transactions.approvals import Question
 
 _ARGUMENTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
@@ -33,6 +33,7 @@ class Edit:
     async def made(
         cls,
         database: Database,
+        store: ArtifactStore,
         agent: DurableAgent[Any],
         *,
         identity: Mapping[str, Any],
@@ -45,7 +46,7 @@ class Edit:
             raise InvalidInput(
                 f"{spec.name} goes by a business key, so what it does cannot be changed: reject it, with the reason."
             )
-        run = run_of(database, identity)
+        run = run_of(database, store, identity)
         deps = await agent.make_deps(run)
         return cls(agent, spec, run, deps, ActionId(action["action_id"]), action["request"], change)
 

@@ -10,6 +10,7 @@ from steps.bench import Bench
 from steps.effects import Effects
 from steps.journal import Done, Journal
 from steps.spec import Spec
+from steps.tools import Tools
 from transactions import ActionState, Execution, FailureClass, Run
 
 
@@ -20,6 +21,8 @@ class Turns:
     base: int
     responses: int = 0
     response: ModelResponse | None = None
+    # Whether the run has an artifact that its model may read: fixed when the segment began, and by each recorded step.
+    artifacts: bool = False
     deferred: bool = False
     failed: str | None = None
 
@@ -54,6 +57,8 @@ class Seat:
     specs: Mapping[str, Spec]
     turns: Turns
     inline_wait_s: float
+    built_in: Tools[Any]
+    inline_bytes: int
     withheld: set[str] = field(default_factory=set[str])
 
 
@@ -66,5 +71,6 @@ def settled_value(row: Mapping[str, Any], *, mine: bool = False, shared: bool = 
     how = "verified" if verified else "ran" if mine else "reused"
     if state is ActionState.SUCCEEDED:
         revised = {} if row["revises"] is None else {"revised": row["request"]}
-        return Done({"value": row["result"], **revised}, how)
+        kept = {"artifacts": True} if row["has_artifacts"] else {}
+        return Done({"value": row["result"], **revised, **kept}, how)
     return Done({"retry" if row["failure"] == FailureClass.INVALID_INPUT else "failed": row["reason"]}, how)

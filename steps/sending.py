@@ -140,14 +140,11 @@ async def send(drive: Drive, claimed: Claimed) -> None:
         classify=drive.spec.classify,
     )
     if isinstance(outcome, Answered):
-        await drive.commit(
+        await drive.commit_result(
             "effect.answered",
-            lambda session: receipts.receive(
-                session,
-                drive.ticket.action_id,
-                source="answer",
-                result=outcome.result,
-                **drive.where(row),
+            outcome.result,
+            lambda session, result: receipts.receive(
+                session, drive.ticket.action_id, source="answer", result=result, **drive.where(row)
             ),
         )
         return

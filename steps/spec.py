@@ -9,6 +9,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from steps.declaring import ToolError, result_parameter
 from steps.kinds import Approval, Kind
+from steps.weighing import TooLarge, large, refuse_too_large
 from transactions import InvalidInput, canonical_json
 from transactions.actions import EffectLimits, Safety
 from transactions.failures import Classify
@@ -23,7 +24,7 @@ class Unkept(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """`parse` makes the arguments of a call; `key`, `before`, `undo`, `undoes`, `requires`, `phase`: as declared."""
+    """`parse` makes the arguments of a call; `key` to `phase`: as declared; `inline`: a large result stays a result."""
 
     name: str
     kind: Kind
@@ -41,6 +42,7 @@ class Spec:
     undoes: bool = False
     requires: Callable[..., Awaitable[str | None]] | None = None
     phase: str | None = None
+    inline: bool = False
 
     def whole(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, with the tool's defaults for those that are not given."""
@@ -72,18 +74,19 @@ class Spec:
         return Way(self.name, result_parameter(self.body), self.safety, self.limits)
 
     def dump(self, value: object) -> JsonValue:
-        """The result as JSON. Raises pydantic's error when the value is not of the declared type."""
+        """The result as JSON. Raises TooLarge, and pydantic's error when the value is not of the declared type."""
+        refuse_too_large(value)
         return cast(JsonValue, self.result.dump_python(value, mode="json", warnings="error"))
 
     def keep(self, value: object) -> JsonValue:
         """An effect's result as JSON that can be kept. Raises Unkept, for what happened has no answer then."""
         try:
             result = self.dump(value)
-            size = len(canonical_json(result).encode())
+            large(result, inline_bytes=None)
+        except TooLarge as error:
+            raise Unkept(f"it {error}") from error
         except ValueError as error:
             raise Unkept(f"it answered what {self.name} does not declare: {error}") from error
-        if size > RESULT_BYTES_MAX:
-            raise Unkept(f"it answered {size} bytes, over {RESULT_BYTES_MAX}: return less, such as a reference")
         return result
 
     def accept(self, value: JsonValue) -> JsonValue:

@@ -46,6 +46,8 @@ class DurableToolset(WrapperToolset[D]):
         for name in tools.keys() - kept.keys() - self.seat.withheld:
             self.seat.withheld.add(name)
             _log.warning("tool %s is withheld from %s: it does not say it only reads", name, self.seat.agent)
+        if self.seat.turns.artifacts:  # the agent's own tools go before ours of the same name
+            kept = {**await self.seat.built_in.get_tools(ctx), **kept}
         return kept
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[D], tool: ToolsetTool[D]) -> Any:
@@ -55,9 +57,8 @@ class DurableToolset(WrapperToolset[D]):
         spec = self.seat.specs[declared["tool"]]
         assert ctx.tool_call_id is not None
         request = self._request(spec, ctx.tool_call_id)
-        body = self._body(
-            spec, request, tool_args, ctx, lambda: super(DurableToolset, self).call_tool(name, tool_args, ctx, tool)
-        )
+        inner = self.seat.built_in if tool.toolset is self.seat.built_in else self.wrapped
+        body = self._body(spec, request, tool_args, ctx, lambda: inner.call_tool(name, tool_args, ctx, tool))
         outcome = cast("dict[str, Any]", await self.seat.journal.step(f"tool:{name}:{request.action_id}", body))
         return self._answer(outcome, request)
 
@@ -91,7 +92,7 @@ class DurableToolset(WrapperToolset[D]):
     ) -> Callable[[], Awaitable[Done]]:
         call = Call(self.seat, spec, request, arguments, ctx.deps)
         if spec.kind == "read":
-            return lambda: call.as_value(lambda: read_freely(read, classify=spec.classify))
+            return lambda: call.read(lambda: read_freely(read, classify=spec.classify))
         if self.seat.turns.deferred:
             return lambda: call.safely(call.stand_behind)
         if self.seat.turns.failed is not None:
@@ -119,6 +120,7 @@ class DurableToolset(WrapperToolset[D]):
             raise ToolFailed(outcome["failed"])
         if "raised" in outcome:
             raise ToolRaised(outcome["raised"])
+        self.seat.turns.artifacts |= bool(outcome.get("artifacts"))
         if "revised" in outcome:
             words = f"An approver changed the arguments of {request.tool} to {canonical_json(outcome['revised'])}."
             return ToolReturn(outcome["value"], content=words)

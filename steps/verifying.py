@@ -34,11 +34,11 @@ async def resolve(drive: Drive, row: Mapping[str, Any]) -> None:
     match verdict:
         case Found():
 
-            async def found(session: Session) -> None:
+            async def found(session: Session, result: JsonValue) -> None:
                 await attempts.judge(session, action_id, verdict="found", evidence=evidence, **where)
-                await receipts.receive(session, action_id, source="verification", result=verdict.result, **where)
+                await receipts.receive(session, action_id, source="verification", result=result, **where)
 
-            await drive.commit("effect.found", found)
+            await drive.commit_result("effect.found", verdict.result, found)
         case Absent():
 
             async def absent(session: Session) -> None:

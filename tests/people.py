@@ -69,6 +69,8 @@ ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("GET", "/runs/{run_id}/undo"): (EVERYONE, None),
     ("POST", "/runs/{run_id}/undo"): (OPERATORS, None),
     ("GET", "/approvals"): (EVERYONE, None),
+    ("GET", "/approvals/{approval_id}"): (EVERYONE, None),
+    ("GET", "/runs/{run_id}/approvals"): (EVERYONE, None),
     ("POST", "/approvals/{approval_id}/decision"): (APPROVERS, {"decision": "approve"}),
     ("GET", "/actions"): (EVERYONE, None),
     ("GET", "/actions/{action_id}"): (EVERYONE, None),
@@ -78,6 +80,9 @@ ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("GET", "/outbox/{entry_id}"): (EVERYONE, None),
     ("POST", "/outbox/{entry_id}/redrive"): (OPERATORS, None),
     ("POST", "/outbox/{entry_id}/discard"): (OPERATORS, {"reason": "no"}),
+    ("GET", "/artifacts"): (EVERYONE, None),
+    ("GET", "/artifacts/content"): (EVERYONE, None),
+    ("GET", "/artifacts/difference"): (EVERYONE, None),
     ("GET", "/healthz"): (None, None),
     ("GET", "/readyz"): (None, None),
 }
@@ -99,6 +104,8 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("undoable", EVERYONE, "not found", lambda who, its: who.undoable(its.run_id)),
     ("undo", OPERATORS, "not found", lambda who, its: who.undo(its.run_id)),
     ("pending_approvals", EVERYONE, "own", lambda who, its: who.pending_approvals()),
+    ("approval", EVERYONE, "not found", lambda who, its: who.approval(its.approval_id)),
+    ("approvals_of", EVERYONE, "not found", lambda who, its: who.approvals_of(its.run_id)),
     ("decide", APPROVERS, "not found", lambda who, its: who.decide(its.approval_id, "approve")),
     ("desk", EVERYONE, "own", lambda who, its: who.desk()),
     ("action", EVERYONE, "not found", lambda who, its: who.action(its.action_id)),
@@ -111,6 +118,10 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("topics", OPERATORS, "own", lambda who, its: who.topics()),
     ("unsubscribe", ADMINS, "forbidden", lambda who, its: who.unsubscribe("news", "mailer")),
     ("artifact", EVERYONE, "not found", lambda who, its: who.artifact(its.artifact, 1)),
+    ("open_artifact", EVERYONE, "not found", lambda who, its: who.open_artifact(its.artifact, 1)),
+    ("artifacts", EVERYONE, "own", lambda who, its: who.artifacts()),
+    ("artifact_difference", EVERYONE, "not found", lambda who, its: who.artifact_difference(its.artifact, 1, 1)),
+    ("sweep_artifacts", ADMINS, "forbidden", lambda who, its: who.sweep_artifacts()),
     ("create_tenant", ADMINS, "forbidden", lambda who, its: who.create_tenant("new")),
     ("tenants", ADMINS, "forbidden", lambda who, its: who.tenants()),
     ("set_principal", ADMINS, "forbidden", lambda who, its: who.set_principal("x", roles=["admin"], tenant=its.tenant)),
@@ -222,7 +233,8 @@ def ask(api: httpx.Client, route: tuple[str, str], its: Things, headers: dict[st
     ids = ("run_id", "approval_id", "action_id", "entry_id")
     path = template.format(**{name: quote(getattr(its, name), safe="/:") for name in ids})
     more = {"Idempotency-Key": its.key} if route == ("POST", "/runs") else {}
-    return api.request(method, path, json=ROUTES[route][1], headers={**headers, **more})
+    asked = {"name": its.artifact, "version": 1, "old": 1, "new": 1} if path.startswith("/artifacts/") else None
+    return api.request(method, path, json=ROUTES[route][1], headers={**headers, **more}, params=asked)
 
 
 def dump(url: str) -> dict[str, Any]:
@@ -247,6 +259,7 @@ LISTS = (
     (desk, "_DECISIONS", "contradictions"),
     (backlog, "_OUTBOX", "deliveries_page"),
     (artifacts, "_ARTIFACTS", "get"),
+    (artifacts, "_ARTIFACTS", "page"),
 )
 
 

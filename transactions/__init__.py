@@ -1,9 +1,11 @@
 """The base: everything that commits, every state machine, all SQL. See README.md beside this file."""
 
+from transactions.artifact_store import ArtifactStore
 from transactions.artifacts import ArtifactRef
 from transactions.canonical import canonical_json, request_hash, storable_reason
 from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
 from transactions.errors import (
+    ArtifactDamaged,
     Cancelling,
     Conflict,
     DatabaseUnavailable,
@@ -12,6 +14,8 @@ from transactions.errors import (
     InvalidInput,
     NotFound,
     RequestChanged,
+    StoreFailed,
+    StoreUnavailable,
     SurefootError,
     TransactionTooLong,
     Unauthenticated,
@@ -34,7 +38,9 @@ __all__ = [
     "ActionState",
     "ApprovalId",
     "ApprovalState",
+    "ArtifactDamaged",
     "ArtifactRef",
+    "ArtifactStore",
     "Cancelling",
     "Classify",
     "Conflict",
@@ -59,6 +65,8 @@ __all__ = [
     "RunState",
     "Session",
     "StepRow",
+    "StoreFailed",
+    "StoreUnavailable",
     "SurefootError",
     "Tenant",
     "TransactionTooLong",

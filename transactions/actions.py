@@ -135,7 +135,8 @@ async def get(session: AsyncSession, action_id: ActionId) -> Mapping[str, Any]:
     """The action's row and what its attempts came to so far.
 
     By the database's clock `deadline_left_s` of the last attempt and `since_first_s`, since the first one was claimed;
-    `unknown_attempts`; `asked`, the verdicts on the last attempt; `receipt_source` of its first receipt.
+    `unknown_attempts`; `asked`, the verdicts on the last attempt; `receipt_source` of its first receipt;
+    `has_artifacts`, whether it saved any or its result is one.
     """
     row = await fetch_one(session, _ACTIONS["get"], action_id=action_id)
     assert row is not None, f"action {action_id} is in the ledger"

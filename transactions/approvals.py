@@ -261,5 +261,9 @@ async def get(session: AsyncSession, approval_id: ApprovalId) -> Row:
 
 
 async def of_run(session: AsyncSession, run_id: RunId) -> Sequence[Row]:
-    """Every approval that a run has asked for, in that order."""
-    return await fetch_all(session, _APPROVALS["of_run"], run_id=run_id)
+    """Every approval that a run has asked for, in that order, with its `decisions`."""
+    said = await fetch_all(session, _APPROVALS["decisions_of_run"], run_id=run_id)
+    return [
+        {**row, "decisions": [each for each in said if each["approval_id"] == row["approval_id"]]}
+        for row in await fetch_all(session, _APPROVALS["of_run"], run_id=run_id)
+    ]

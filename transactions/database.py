@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-from transactions.errors import DatabaseUnavailable
+from transactions.errors import DatabaseUnavailable, StoreUnavailable
 from transactions.failpoints import failpoint
 from transactions.ids import Tenant
 
@@ -121,10 +121,10 @@ async def execute(session: AsyncSession, statement: TextClause, **parameters: ob
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same transaction may succeed later: no connection, a deadlock, a serialization failure."""
+    """Whether the same transaction may succeed later: no connection, a deadlock, a store of artifacts that is away."""
     if isinstance(error, DBAPIError) and isinstance(error.orig, psycopg.Error):
         return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
-    return isinstance(error, PoolTimeout | psycopg.OperationalError)
+    return isinstance(error, PoolTimeout | psycopg.OperationalError | StoreUnavailable)
 
 
 def is_unstorable(error: BaseException) -> bool:

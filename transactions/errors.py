@@ -45,6 +45,18 @@ class Cancelling(BaseException):
     """The run is being cancelled: nothing new may begin. A BaseException, as `Fenced` is; the segment ends by it."""
 
 
+class StoreUnavailable(SurefootError):
+    """A store of artifacts does not answer now, or the sweeper had what was staged there: try it again."""
+
+
+class StoreFailed(SurefootError):
+    """A store of artifacts will not do it, however often it is tried; nothing was kept."""
+
+
+class ArtifactDamaged(SurefootError):
+    """The bytes of an artifact are not those that were saved, or are gone. They are never handed out."""
+
+
 class Fenced(BaseException):
     """This execution no longer owns its run. A BaseException, so that no engine records it as a result.
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, approvals, cancelling, messages, outbox, revisions, waits
+from transactions import actions, approvals, artifacts, cancelling, messages, outbox, revisions, waits
 from transactions.canonical import canonical_json, storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Fenced
@@ -142,6 +142,7 @@ async def _freeze(session: AsyncSession, run: Mapping[str, Any], *, turns_max: i
         "turn_base": run["turns"],
         "usage": run["usage"],
         "turns_max": turns_max,
+        "artifacts": await artifacts.run_has_any(session, run_id),
     }
 
 

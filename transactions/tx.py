@@ -10,7 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import artifacts, outbox
-from transactions.artifacts import ArtifactRef
+from transactions.artifact_store import ArtifactStore
+from transactions.artifacts import ArtifactRef, Found
 from transactions.database import fetch_all
 from transactions.errors import InvalidInput
 from transactions.ids import ActionId, EntryId, RunId, Tenant
@@ -35,14 +36,19 @@ class Run:
     input: JsonValue
     principal: str
     query: Query
+    store: ArtifactStore = field(default_factory=ArtifactStore, repr=False)
 
     async def artifact(self, name: str, version: int) -> bytes:
-        """The bytes of one artifact version, whose hash the database checked when it stored them."""
-        sql = "select content from surefoot.artifacts where name = :name and version = :version"
-        rows = await self.query(sql, name=name, version=version)
+        """The bytes of one artifact version, verified against its hash. Raises NotFound, ArtifactDamaged."""
+        return (await self.open_artifact(name, version))[1]
+
+    async def open_artifact(self, name: str, version: int) -> tuple[ArtifactRef, bytes]:
+        """The same, with what is known of it."""
+        rows = await self.query(artifacts.GET, tenant=self.tenant, name=name, version=version)
         if not rows:
-            raise LookupError(f"no artifact {name!r} version {version}")
-        return bytes(rows[0]["content"])
+            raise artifacts.not_found(name, version)
+        found = Found.of(rows[0])
+        return found.ref, await self.store.content(found)
 
 
 @dataclass(slots=True)
@@ -56,6 +62,7 @@ class Tx(Generic[D]):
     run: Run
     action_id: ActionId
     session: AsyncSession
+    artifacts_saved: int = field(default=0, init=False, repr=False)
     _entries: int = field(default=0, init=False, repr=False)
 
     async def execute(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
@@ -89,13 +96,19 @@ class Tx(Generic[D]):
         return entry_id
 
     async def save_artifact(self, name: str, content: bytes, *, media_type: str) -> ArtifactRef:
-        """Store the next version of `name`; visible to others with this commit. Raises InvalidInput when too large."""
+        """Store the next version of `name`; visible to others with this commit. Raises InvalidInput when too large.
+
+        Its bytes are written and verified before it is referenced, within the time that the transaction has.
+        """
+        artifacts.check(name, len(content))
+        stored = await self.run.store.stage(self.run.tenant, content)
+        self.artifacts_saved += 1
         return await artifacts.save(
             self.session,
             tenant=self.run.tenant,
             run_id=self.run.run_id,
             action_id=self.action_id,
             name=name,
-            content=content,
+            content=stored,
             media_type=media_type,
         )

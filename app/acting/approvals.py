@@ -57,4 +57,4 @@ class ApprovalActs(Base):
                 f"{approval_id} is of agent {identity['agent']!r}, which is not loaded here, so what it does cannot be "
                 "changed: add it to SUREFOOT_AGENTS, or reject it with the reason."
             )
-        return await Edit.made(self.database, agent, identity=identity, action=action, change=changes)
+        return await Edit.made(self.database, self.store, agent, identity=identity, action=action, change=changes)

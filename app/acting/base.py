@@ -7,6 +7,7 @@ from typing import Any
 from steps import DurableAgent
 from transactions import (
     DEFAULT_TENANT,
+    ArtifactStore,
     Database,
     DatabaseUnavailable,
     Forbidden,
@@ -39,10 +40,13 @@ async def told_in_words() -> AsyncGenerator[None]:
 
 
 class Base:
-    """`agents`: those that this process knows, by name."""
+    """`store`: of the bytes of artifacts; `agents`: those that this process knows, by name."""
 
-    def __init__(self, database: Database, agents: Mapping[str, DurableAgent[Any]], who: Principal) -> None:
+    def __init__(
+        self, database: Database, store: ArtifactStore, agents: Mapping[str, DurableAgent[Any]], who: Principal
+    ) -> None:
         self.database = database
+        self.store = store
         self.agents = agents
         self.who = who
 

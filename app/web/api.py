@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from app.web import approvals, desk, outbox, runs, undo
+from app.web import approvals, artifacts, desk, outbox, runs, undo
 from app.web.limits import BodyLimit
 from transactions import (
     Conflict,
@@ -18,6 +18,7 @@ from transactions import (
     Forbidden,
     InvalidInput,
     NotFound,
+    StoreUnavailable,
     SurefootError,
     Unauthenticated,
     UnknownAgent,
@@ -36,6 +37,7 @@ _STATUS: Mapping[type[Exception], int] = MappingProxyType(
         Forbidden: 403,
         InvalidInput: 422,
         DatabaseUnavailable: 503,
+        StoreUnavailable: 503,
     }
 )
 
@@ -46,7 +48,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     api.add_middleware(BodyLimit)
     api.state.surefoot = surefoot
     _errors(api)
-    for noun in (runs, undo, approvals, desk, outbox):
+    for noun in (runs, undo, approvals, desk, outbox, artifacts):
         api.include_router(noun.router)
     _health_routes(api, surefoot)
     return api

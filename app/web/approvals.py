@@ -1,5 +1,6 @@
 """Approvals over HTTP: what waits for a decision, and deciding."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -86,5 +87,13 @@ async def decide(who: Who, approval_id: str, body: Decide) -> Started:
 
 @router.get("/approvals/{approval_id:path}")
 async def show(who: Who, approval_id: str) -> ApprovalView:
-    found: dict[str, Any] = {**await who.approval(approval_id)}
-    return ApprovalView.model_validate({**found, "decisions": [dict(row) for row in found["decisions"]]})
+    return _view(await who.approval(approval_id))
+
+
+@router.get("/runs/{run_id}/approvals")
+async def of_run(who: Who, run_id: str) -> list[ApprovalView]:
+    return [_view(row) for row in await who.approvals_of(run_id)]
+
+
+def _view(row: Mapping[str, Any]) -> ApprovalView:
+    return ApprovalView.model_validate({**row, "decisions": [dict(said) for said in row["decisions"]]})

@@ -30,7 +30,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from outbox import Mail
 from steps import Absent, Action, Approval, Found, RunLimits, Tools, after, durable, turns_so_far
-from transactions import Run, Tx
+from transactions import ArtifactRef, Run, Tx
 
 TABLES = """
 create schema if not exists scripted;
@@ -41,6 +41,8 @@ create table if not exists scripted.doors (door text primary key, is_open boolea
 """
 # Short, so that a verdict of "absent" is soon believed.
 ATTEMPT_S = 3.0
+# In the arguments of a call: the name of the artifact that the model was shown last.
+ARTIFACT = "$artifact"
 MANAGER = Approval[Any, [str]](by="role:manager", expires=timedelta(days=3))
 
 
@@ -68,8 +70,19 @@ def says(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     prompt = next(part for part in messages[0].parts if isinstance(part, UserPromptPart))
     script = Script.model_validate_json(str(prompt.content))
     if turn < len(script.turns):
-        return ModelResponse(parts=[ToolCallPart(tool, arguments) for tool, arguments in script.turns[turn]])
+        seen = _artifact(messages)
+        calls = [
+            (tool, {k: seen if v == ARTIFACT else v for k, v in given.items()}) for tool, given in script.turns[turn]
+        ]
+        return ModelResponse(parts=[ToolCallPart(tool, arguments) for tool, arguments in calls])
     return ModelResponse(parts=[TextPart(json.dumps(told(messages)))])
+
+
+def _artifact(messages: list[ModelMessage]) -> str:
+    """The name in the last small value that stood for a large result."""
+    returned = [p for m in messages if isinstance(m, ModelRequest) for p in m.parts if isinstance(p, ToolReturnPart)]
+    names = [part.content["artifact"] for part in returned if isinstance(part.content, dict) and "head" in part.content]
+    return names[-1] if names else ""
 
 
 def told(messages: list[ModelMessage]) -> list[list[str]]:
@@ -94,6 +107,18 @@ async def look(ctx: RunContext[Deps], text: str) -> str:
 
 
 @tools.read
+async def look_long(ctx: RunContext[Deps], lines: int) -> str:
+    """So many numbered lines, of which each time one is another."""
+    return "\n".join(f"line {n}" for n in range(lines)) + f"\nread by {os.getpid()}"
+
+
+@tools.read
+async def look_huge(ctx: RunContext[Deps], mebibytes: int) -> str:
+    """Far more than a message, or an artifact, may have."""
+    return "x" * (mebibytes * 1024 * 1024)
+
+
+@tools.read
 async def whole(ctx: RunContext[Deps], number: int) -> int:
     """A number that must not be below zero."""
     if number < 0:
@@ -112,6 +137,19 @@ async def poison(ctx: RunContext[Deps]) -> str:
 async def note(tx: Tx[Deps], text: str) -> int:
     """Write a note. Its number is the database's."""
     return await _note(tx, text)
+
+
+@tools.transaction
+async def lined_note(tx: Tx[Deps], text: str, lines: int) -> list[str]:
+    """Write a note, and answer with so many lines."""
+    number = await _note(tx, text)
+    return [f"note {number} line {n}" for n in range(lines)]
+
+
+@tools.transaction
+async def save(tx: Tx[Deps], name: str, text: str) -> ArtifactRef:
+    """Save an artifact."""
+    return await tx.save_artifact(name, text.encode(), media_type="text/plain")
 
 
 @tools.transaction
@@ -251,6 +289,11 @@ async def taken_back(action: Action[Deps], number: int) -> Found[None] | Absent:
     return Absent() if isinstance(found, Absent) else Found(None)
 
 
+async def taken_back_long(action: Action[Deps], done: list[str]) -> Found[None] | Absent:
+    found = await sent(action, "")
+    return Absent() if isinstance(found, Absent) else Found(None)
+
+
 @tools.undo(verify=taken_back, attempt_s=ATTEMPT_S)
 async def take_back(action: Action[Deps], number: int) -> None:
     """Take back what was placed outside under this number."""
@@ -261,6 +304,27 @@ async def take_back(action: Action[Deps], number: int) -> None:
 async def place(action: Action[Deps], text: str) -> int:
     """Place something outside that can be taken back."""
     return await _post(action.deps, action.id, text)
+
+
+async def placed_long(action: Action[Deps], text: str, lines: int) -> Found[list[str]] | Absent:
+    found = await sent(action, text)
+    return Absent() if isinstance(found, Absent) else Found(_lines(found.result, lines))
+
+
+def _lines(number: int, lines: int) -> list[str]:
+    return [f"thing {number} line {n}" for n in range(lines)]
+
+
+@tools.undo(verify=taken_back_long, attempt_s=ATTEMPT_S)
+async def take_back_long(action: Action[Deps], done: list[str]) -> None:
+    """Take back what was placed outside with these lines."""
+    await _post(action.deps, action.id, f"take back {len(done)} lines to {done[-1]}")
+
+
+@tools.effect(verify=placed_long, attempt_s=ATTEMPT_S, undo=take_back_long)
+async def place_long(action: Action[Deps], text: str, lines: int) -> list[str]:
+    """Place something outside that answers with so many lines."""
+    return _lines(await _post(action.deps, action.id, text), lines)
 
 
 @tools.undo(at_most_once=True, attempt_s=ATTEMPT_S)

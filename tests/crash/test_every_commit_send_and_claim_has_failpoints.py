@@ -54,6 +54,14 @@ NOT_IN_A_RUN = {
     "effect.withdraw": "only when an approval does not hold any more and the run has gone on to wait",
     "effect.put_off": "only when an effect cannot be driven: tests/races/test_unknown_outcomes.py",
     "effect.stopped": "only when the other side does not let us: tests/races/test_classes_of_failure.py",
+    "artifact.stage": "only where artifacts are in a store outside, as all of the sweeper's: "
+    "tests/guarantees/test_an_artifact_is_whole_or_not_there.py",
+    "artifact.ask": "only when a writer was overtaken by the sweeper",
+    "artifact.begin_sweep": "the sweeper's",
+    "artifact.sweep": "the sweeper's",
+    "artifact.look": "the sweeper's",
+    "result.look": "only for a large result: tests/guarantees/test_a_large_result_is_kept_once_and_read_in_parts.py",
+    "result.keep": "only for a large result of a read, as before",
     "effect.close": "only when a settled effect is delivered once more: a race",
 }
 # Passed by workers that take over, when a case of the sample happens to need it: the long matrix passes them.
@@ -69,6 +77,8 @@ SENDS = {
     ("outbox/mail.py", "_send"): ("mail.before_send", "mail.after_send"),
     ("outbox/webhook.py", "_post"): ("webhook.before_send", "webhook.after_send"),
     ("outbox/relay.py", "_take"): ("relay.claim.after_commit", "relay.after_take"),
+    ("transactions/artifact_store.py", "put"): ("artifact.before_put", "artifact.after_put"),
+    ("transactions/artifact_store.py", "delete"): ("artifact.before_delete", "artifact.after_delete"),
     ("steps/journal.py", "run_step_async"): ("step.before_record", "step.after_record"),
     ("steps/journal.py", "until_committed"): ("step.before_body", "step.after_body"),
     ("app/watchdog.py", "recover"): ("watchdog.before_recover", "watchdog.after_recover"),

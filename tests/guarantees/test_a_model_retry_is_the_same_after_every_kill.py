@@ -40,8 +40,8 @@ def test_control_a_retry_that_is_recorded_as_an_error_is_another_one_after_a_kil
 def retries_are_errors() -> None:
     as_value = Call.as_value
 
-    async def raising(call: Call, body: Callable[[], Awaitable[Any]]) -> Done:
-        done = await as_value(call, body)
+    async def raising(call: Call, body: Callable[[], Awaitable[Any]], keep: Callable[[Any], Awaitable[Any]]) -> Done:
+        done = await as_value(call, body, keep)
         if isinstance(done.value, dict) and "retry" in done.value:
             raise ModelRetry(str(done.value["retry"]))
         return done

@@ -15,7 +15,9 @@ DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits"
 SHOWN_BY = ("worker_status", "outbox_topics")  # views of such rows
 SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
 ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
-APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions")
+APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions", "approval_decisions")
+NEVER_UPDATED = ("staged_objects", "artifact_sweeps")  # by surefoot_app, which has no right to
+TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"
 
@@ -100,7 +102,7 @@ def _privileges(owner: Connection) -> Iterator[str]:
                 role,
                 schema,
             ):
-                if deletes or truncates:
+                if truncates or (deletes and name != TAKEN):
                     yield f"{role} may delete from {schema}.{name}"
         for privilege in ("insert", "update"):
             if _rows(owner, "select has_table_privilege(%s, 'surefoot.schema_version', %s)", role, privilege)[0][0]:
@@ -136,7 +138,9 @@ def crossings(owner: Connection) -> Iterator[str]:
             insert = "insert into {t} overriding system value select * from jsonb_populate_record(null::{t}, %s::jsonb)"
             if not _refused(owner, insert, copy, table=name):
                 yield f"{name}: a row of another tenant was written"
-        if name in (*APPEND_ONLY, *ADMINISTRATION):
+        if name in (*APPEND_ONLY, *ADMINISTRATION, *NEVER_UPDATED):
+            if not _refused(owner, "update {} set tenant = tenant", table=name):
+                yield f"{name}: the application may update it"
             continue
         for tenant in (DEFAULT_TENANT, B):
             with Acting(owner, "surefoot_app", tenant):

@@ -45,6 +45,12 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
     await scene.rows(
         "insert into surefoot.subscriptions (tenant, topic, consumer, passes_dead) values (%s, 't', 'c', false)", tenant
     )
+    await scene.rows(
+        "insert into surefoot.staged_objects (object, tenant, store) values (%s || '/1', %s, 'file:///a')",
+        tenant,
+        tenant,
+    )
+    await scene.rows("insert into surefoot.artifact_sweeps (tenant, store) values (%s, 'file:///a')", tenant)
     await scene.rows("insert into surefoot.consumer_limits (tenant, consumer) values (%s, 'c')", tenant)
     await scene.rows(
         "update surefoot.agents set limits = limits || '{\"waiting_s_max\": 0}'"

@@ -95,7 +95,7 @@ async def test_when_its_schedule_ends_a_verifier_is_not_asked_any_more_until_a_p
 
 
 async def test_what_was_done_and_answered_what_cannot_be_kept_is_not_done_again(effects: Any) -> None:
-    for answer, words in (("no number", "does not declare"), ([1] * 300_000, "over 524288")):
+    for answer, words in (("no number", "does not declare"), ([10**17] * 3_700_000, "over 67108864")):
         other = Other([answer])
         driven = await effects(other, safety="idempotent")
         await driven.drive()

@@ -16,6 +16,7 @@ NUMBERS = {
     "SUREFOOT_RUNS_AT_ONCE": ("runs_at_once", 1),
     "SUREFOOT_STALLS_MAX": ("stalls_max", 1),
     "SUREFOOT_DRAIN_S": ("drain_s", 0),
+    "SUREFOOT_ARTIFACTS_SWEEP_S": ("artifacts_sweep_s", 1),
 }
 
 WEBHOOK = {
@@ -39,6 +40,7 @@ def test_every_setting_can_be_said() -> None:
         "SUREFOOT_CONSUMERS": "shop:consumers",
         "SUREFOOT_SMTP_URL": "smtp://127.0.0.1:25",
         "SUREFOOT_MAIL_FROM": "a@example.org",
+        "SUREFOOT_ARTIFACTS": "file:///srv/artifacts",
         **WEBHOOK,
         **dict.fromkeys(NUMBERS, "7"),
     })  # fmt: skip

@@ -14,7 +14,8 @@ select a.*, extract(epoch from a.attempt_deadline_at - clock_timestamp()) as dea
           from surefoot.attempts t where t.action_id = a.action_id) as since_first_s,
        (select count(*) from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown') as unknown_attempts,
        (select count(*) from surefoot.verifications v where v.action_id = a.action_id and v.attempt = a.attempt) as asked,
-       (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source
+       (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source,
+       exists (select 1 from surefoot.artifacts f where f.run_id = a.run_id and f.action_id = a.action_id) as has_artifacts
   from surefoot.actions a where a.action_id = :action_id
 
 -- name: lock

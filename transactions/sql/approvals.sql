@@ -43,6 +43,10 @@ returning n
 -- name: decisions_of
 select * from surefoot.approval_decisions where approval_id = :approval_id order by n
 
+-- name: decisions_of_run
+select d.* from surefoot.approval_decisions d join surefoot.approvals a using (approval_id)
+ where a.run_id = :run_id order by d.approval_id, d.n
+
 -- name: without_right
 -- Who agreed and may not any more: disabled, without the role, no longer among those it is asked of, or nobody known
 -- while there are tokens.
