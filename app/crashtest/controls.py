@@ -201,7 +201,7 @@ def _late_news(catalogue: Catalogue) -> Sequence[Faults]:
     return [parse(f"rate-limited:connection:{n},{rest}") for n in numbers for _ in range(_RACES)]
 
 
-_RACES = 2  # as often each is played before it is said to find nothing
+_RACES = 8  # as often each is played before it is said to find nothing: who wakes first is chance
 _SENT = "effect.after_send"
 _COMMITTED = "tool.transaction.after_commit"
 _UNAWARE = (f"{__name__}:no_own_deadline",)
