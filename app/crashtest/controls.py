@@ -15,12 +15,15 @@ from app.crashtest.judge import Kind
 from app.crashtest.plans import Catalogue
 from steps import Absent, verifying
 from steps.calls import Call
+from steps.seat import Seat
 from steps.toolset import DurableToolset
 from transactions import ActionId, EntryId, Tx, actions, attempts, events, outbox, receipts, segments
 from transactions.lease import Lease
 
 # Long enough for the driver, who looks every few hundredths of a second, to decide meanwhile.
 _WINDOW_S = 1.0
+_QUESTION_S = 4.0
+_PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,28 @@ def slow_end() -> None:
         return await end(session, execution, ending)
 
     _replace(segments, "end", late)
+
+
+def slow_question() -> None:
+    """Whoever takes over needs a while until it asks what became of an attempt."""
+    verdict = _part(verifying, "_verdict")
+
+    async def late(*arguments: Any) -> Any:
+        await asyncio.sleep(_QUESTION_S)
+        return await verdict(*arguments)
+
+    _replace(verifying, "_verdict", late)
+
+
+def patient() -> None:
+    """A segment waits for its effect for as long as that takes: one that was frozen is not fenced by its end first."""
+    original = _part(Seat, "__init__")
+
+    def made(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        object.__setattr__(self, "inline_wait_s", _PATIENCE_S)
+
+    _replace(Seat, "__init__", made)
 
 
 def waits_before_lock() -> None:
@@ -202,11 +227,12 @@ def _late_news(catalogue: Catalogue) -> Sequence[Faults]:
     return [parse(f"rate-limited:connection:{n},{rest}") for n in numbers for _ in range(_RACES)]
 
 
-_RACES = 2  # as often each is played before it is said to find nothing
+_RACES = 4  # as often each is played before it is said to find nothing
 _SENT = "effect.after_send"
 _COMMITTED = "tool.transaction.after_commit"
 _UNAWARE = (f"{__name__}:no_own_deadline",)
 _SLOW = (f"{__name__}:slow_end",)
+_LATE = (f"{__name__}:slow_question", f"{__name__}:patient")  # what is told late still comes first
 CONTROLS = (
     Control("no verification before a second send", f"{__name__}:no_verification", _killed_at(_SENT), "double"),
     Control("random action ids", f"{__name__}:random_action_ids", _killed_at(_SENT), "double"),
@@ -214,5 +240,5 @@ CONTROLS = (
     Control("outbox written after the commit", f"{__name__}:outbox_apart", _killed_at(_COMMITTED), "lost"),
     Control("waits counted before the lock", f"{__name__}:waits_before_lock", _nothing, "stuck", _SLOW),
     Control("no generation fence", f"{__name__}:no_fence", _stopped_in_a_step, "stale", _UNAWARE),
-    Control("no attempt check", f"{__name__}:no_attempt_check", _late_news, "double", _UNAWARE),
+    Control("no attempt check", f"{__name__}:no_attempt_check", _late_news, "double", (*_UNAWARE, *_LATE)),
 )
