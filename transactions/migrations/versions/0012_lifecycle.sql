@@ -2,7 +2,8 @@
 -- A worker of an older version announces no limits; `steps.RunLimits` has the same defaults.
 alter table surefoot.agents add column limits jsonb not null default
     '{"queued_s_max": 300, "running_s_max": 3600, "waiting_s_max": 604800, "held_s_max": 86400, "cancelling_s_max": 60}';
-alter table surefoot.runs add column phase text check (length(phase) between 1 and 60);
+alter table surefoot.runs add column phase text,
+    add constraint runs_phase_check check (length(phase) between 1 and 60) not valid;
 
 -- What may follow what: `transactions/states.py` says the same. `[*]`: a row may begin so.
 -- Without a search_path of its own, for then it is inlined; it names nothing that could be found elsewhere.

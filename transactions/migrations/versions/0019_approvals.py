@@ -1,4 +1,4 @@
-"""Artifacts whose bytes are in a store outside, what is staged there before it is referenced, and large results."""
+"""Approvals that are asked about again, of several people, with reminders and escalation."""
 
 from importlib.resources import files
 
@@ -12,4 +12,4 @@ down_revision = "0018"
 
 def upgrade() -> None:
     folder = files("transactions").joinpath("migrations", "versions")
-    run_script(op.get_bind(), folder.joinpath("0019_artifacts.sql").read_text())
+    run_script(op.get_bind(), folder.joinpath("0019_approvals.sql").read_text())

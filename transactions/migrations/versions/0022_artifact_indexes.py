@@ -6,10 +6,10 @@ from alembic import op
 
 from transactions.statements import run_script
 
-revision = "0020"
-down_revision = "0019"
+revision = "0022"
+down_revision = "0021"
 
 
 def upgrade() -> None:
     folder = files("transactions").joinpath("migrations", "versions")
-    run_script(op.get_bind(), folder.joinpath("0020_artifact_indexes.sql").read_text())
+    run_script(op.get_bind(), folder.joinpath("0022_artifact_indexes.sql").read_text())

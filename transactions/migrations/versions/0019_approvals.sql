@@ -17,10 +17,6 @@ alter table surefoot.approvals
         ('pending', 'approved', 'rejected', 'expired', 'void', 'superseded')) not valid,
     add constraint approvals_terms_check check (n > 0 and people_min between 1 and 10
         and (escalates_at is null) = (escalates_to is null)) not valid;
-create unique index approvals_action on surefoot.approvals (action_id, n);
-create index approvals_superseding on surefoot.approvals (supersedes) where supersedes is not null;
-create unique index approvals_one_open on surefoot.approvals (action_id) where state in ('pending', 'approved');
-
 -- What each person said of an approval. Append-only; one may say it once.
 create table surefoot.approval_decisions (
     approval_id   text not null references surefoot.approvals,
@@ -40,15 +36,6 @@ alter table surefoot.approval_decisions force row level security;
 create policy tenant on surefoot.approval_decisions using (tenant = current_setting('surefoot.tenant', true));
 create policy worker on surefoot.approval_decisions to surefoot_worker using (true);
 grant select, insert on surefoot.approval_decisions to surefoot_app, surefoot_worker;
-
-insert into surefoot.approval_decisions (approval_id, n, tenant, decision, decided_by, in_right_of, authenticated, reason, at)
-select approval_id, 1, tenant, case state when 'rejected' then 'reject' else 'approve' end, decided_by, approver, authenticated, reason, decided_at
-  from surefoot.approvals where decided_by is not null;
-
--- A person's change of what an action does is an action of its own, which the call means from then on.
-alter table surefoot.actions
-    add column revises    text references surefoot.actions,
-    add column revised_to text references surefoot.actions;
 
 drop view surefoot.pending_approvals;
 create view surefoot.pending_approvals with (security_invoker = true) as

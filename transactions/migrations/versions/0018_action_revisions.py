@@ -1,4 +1,4 @@
-"""Approvals that bind: asked anew when what would be done has changed, by several people, changed by one."""
+"""A person's change of what an action does is an action of its own."""
 
 from importlib.resources import files
 
@@ -12,4 +12,4 @@ down_revision = "0017"
 
 def upgrade() -> None:
     folder = files("transactions").joinpath("migrations", "versions")
-    run_script(op.get_bind(), folder.joinpath("0018_approvals.sql").read_text())
+    run_script(op.get_bind(), folder.joinpath("0018_action_revisions.sql").read_text())
