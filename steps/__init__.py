@@ -3,7 +3,19 @@
 from steps.declaring import ToolError
 from steps.durable import DurableAgent, RunLimits, durable
 from steps.http import Answer, ApiError, ApiUnanswered, HttpApi
-from steps.kinds import Absent, Action, Approval, Found, KeyConflict, NotAllowed, NotSent, Refused, Unsure, from_matches
+from steps.kinds import (
+    Absent,
+    Action,
+    Approval,
+    Escalation,
+    Found,
+    KeyConflict,
+    NotAllowed,
+    NotSent,
+    Refused,
+    Unsure,
+    from_matches,
+)
 from steps.models import model_from_env, tool_returns, turns_so_far
 from steps.requires import after
 from steps.tools import Tools
@@ -16,6 +28,7 @@ __all__ = [
     "ApiUnanswered",
     "Approval",
     "DurableAgent",
+    "Escalation",
     "Found",
     "HttpApi",
     "KeyConflict",

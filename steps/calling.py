@@ -163,7 +163,9 @@ class Calling:
         if objection is None:
             return None
         if not objection.final:
-            await before.ask_anew(self.request.arguments, objection)
+            await before.ask_anew(objection)
+            if self.spec.kind == "effect":
+                await outbox.park_effect(session, self.request.action_id, detail=objection.why)
             await self._number(session, "approval.requested", why=objection.why)
             return self._defer("approval")
         return await self._not_done(session, objection.why)

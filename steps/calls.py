@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from steps import gate
 from steps.calling import Calling, Held
-from steps.drive import Claimed, lease_s
+from steps.drive import Claimed, lease_s, may_count
 from steps.journal import Done
 from steps.outcomes import call_body
 from steps.results import keep_of_read, keep_of_transaction
@@ -25,6 +25,7 @@ from transactions import (
     TransactionTooLong,
     Tx,
     actions,
+    attempts,
     outbox,
     receipts,
 )
@@ -32,6 +33,14 @@ from transactions.actions import Ticket
 
 _log = logging.getLogger("surefoot.calls")
 TRANSACTION_TRIES = 3
+
+
+class _Changed(Exception):
+    """A person has changed the call since the work before its transaction was done: it is done for the new one."""
+
+    def __init__(self, call: "Call") -> None:
+        super().__init__(call.request.action_id)
+        self.call = call
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +93,18 @@ class Call(Calling):
     # A transaction: the caller's rows, the ledger, the receipt, the outbox and the event are one commit.
 
     async def transaction(self) -> Done:
-        done = await self._before() or await self._in_time(TRANSACTION_TRIES)
+        done = await self._prepared_transaction(self)
         self.seat.bench.wakeups.poke("outbox")
         if self.spec.key is not None:
             await wake_sharers(self.seat.bench.database)
         return done
+
+    async def _prepared_transaction(self, means: "Call") -> Done:
+        """The slow work for what the call means, and the transaction, if it means that still."""
+        try:
+            return await means._before() or await self._in_time(TRANSACTION_TRIES, means)
+        except _Changed as changed:
+            return await self._prepared_transaction(changed.call)
 
     async def _before(self) -> Done | None:
         """The slow work before the transaction. None when that may begin."""
@@ -100,22 +116,24 @@ class Call(Calling):
         done = await self.safely(work)
         return None if done.value is None else done
 
-    async def _in_time(self, tries: int) -> Done:
+    async def _in_time(self, tries: int, means: "Call") -> Done:
         """One that took too long is done again, for it may have been the machine; after that it is the tool."""
         try:
-            return await self._commit("tool.transaction", self._transact)
+            return await self._commit("tool.transaction", lambda session: self._transact(session, means))
         except TransactionTooLong as error:
             if tries == 1:
                 return Done({"raised": f"{self.spec.name}: {error}"})
             _log.warning("%s: %s", self.request.action_id, error)
-            return await self._in_time(tries - 1)
+            return await self._in_time(tries - 1, means)
 
-    async def _transact(self, session: Session) -> Done:
+    async def _transact(self, session: Session, means: "Call") -> Done:
         held = await self._hold(session)
         if (done := held.settled()) is not None:
             return done
         if not held.owned:
             return held.call._defer("delivery")
+        if self.spec.before is not None and held.call.revised and held.row["action_id"] != means.request.action_id:
+            raise _Changed(held.call)
         return await held.call._write(session, held.row)
 
     async def _write(self, session: Session, row: Mapping[str, Any]) -> Done:
@@ -205,8 +223,16 @@ class Call(Calling):
             return done
         if not held.owned or held.row["state"] != ActionState.PREPARED:
             return held.call._defer("delivery")  # somebody has sent it meanwhile
-        await held.call._park(session)
-        return await held.call._obey(session, held.call._gate_in(session))
+        call, action_id = held.call, held.call.request.action_id
+        row = await actions.get(session, action_id)
+        if may_count(row):
+            why = "it may not be sent again now, and an attempt may count"
+            await attempts.leave_to_a_person(
+                session, action_id, attempt=row["attempt"], reason=why, worker_id=self.seat.execution.worker_id
+            )
+            return call._defer("verification")
+        await call._park(session)
+        return await call._obey(session, call._gate_in(session))
 
     async def _others(self) -> None:
         """Another worker drives it: wait for its end, as long as for our own."""

@@ -10,8 +10,8 @@ from steps import results
 from steps.bench import Bench
 from steps.gate import Gate
 from steps.kinds import Action
+from steps.results import Kept
 from steps.spec import Spec
-from steps.weighing import large
 from transactions import (
     ActionState,
     Run,
@@ -90,16 +90,11 @@ class Drive:
     ) -> None:
         """Record what was answered. The bytes of a large answer are written first, and referenced by that commit."""
         inline_bytes = self.bench.agents[self.run.agent].limits.result_inline_bytes
-        found = large(value, inline_bytes=inline_bytes)
 
         async def once() -> None:
-            stored = None if found is None else await self.bench.store.stage(self.tenant, found.content)
+            kept = await Kept.of(self.bench.store, self.run, self.ticket.action_id, value, inline_bytes=inline_bytes)
             async with self.bench.database.transaction(name, self.tenant) as session:
-                result = value
-                if found is not None and stored is not None:
-                    call = self.ticket.action_id
-                    result = await results.save(session, self.run, call, found, stored, is_action=True)
-                await body(session, result)
+                await body(session, await kept.saved(session))
 
         await until_committed(once, self.bench.still_mine)
 
@@ -163,6 +158,11 @@ class Drive:
                 session, [self.ticket.action_id], state=state, detail=f"the action is {row['state']}"
             ),
         )
+
+
+def may_count(row: Mapping[str, Any]) -> bool:
+    """Whether an attempt before may have been taken, for where a key is honoured it is sent again without a look."""
+    return row["safety"] == "idempotent" and row["unknown_attempts"] > 0
 
 
 def lease_s(spec: Spec) -> float:

@@ -2,13 +2,13 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
 
 from steps.spec import Spec
-from transactions import ApprovalState, Tx, actions, approvals
+from transactions import ActionState, ApprovalState, Tx, actions, approvals
 from transactions.actions import Ticket
 from transactions.approvals import Objection, Question, Terms
 
@@ -90,19 +90,22 @@ class Gate:
 
     async def _unapproved(self, request: JsonValue) -> Objection | None:
         question = await self.question(request)
-        return None if question is None else await approvals.objection(self.tx.session, question)
+        found = None if question is None else await approvals.objection(self.tx.session, question)
+        return None if found is None else replace(found, question=question)
 
-    async def ask_anew(self, request: JsonValue, objection: Objection) -> None:
+    async def ask_anew(self, objection: Objection) -> None:
         """After an objection that is not final: ask, unless it is asked for already."""
-        question = await self.question(request)
-        if question is not None and not objection.pending:
-            await approvals.ask(self.tx.session, question, objection)
+        assert objection.question is not None, "what is required and does not hold is final"
+        if not objection.pending:
+            await approvals.ask(self.tx.session, objection.question, objection)
 
     async def claim(self, ticket: Ticket, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Claim the action; what it requires, its approval, the binding and the rights are checked with it.
 
-        Raises NotNow, Objected, Fenced. Lock order: action, run, approval, as in a decision.
+        Raises NotNow, Objected, Fenced. Lock order: action, business rows, run, approval.
         """
+        if not await actions.still(self.tx.session, ticket.action_id, ActionState.PREPARED):
+            raise NotNow(f"{ticket.action_id} is not to be claimed")
         if (why := await self.unmet(row["request"])) is not None:  # before the run is locked: it may lock what it reads
             raise Objected(why)
         claimed = await actions.claim(self.tx.session, ticket, attempt=row["attempt"])

@@ -8,15 +8,17 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import JsonValue
 
 from steps.bench import Bench
-from steps.weighing import Large
+from steps.weighing import Large, large
 from transactions import (
     ActionId,
     ArtifactRef,
+    ArtifactStore,
     Event,
     Execution,
     Run,
@@ -59,6 +61,31 @@ async def save(session: Session, run: Run, call: str, large: Large, stored: Stor
         result_of=call,
     )
     return stands_for(ref, large.head)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an effect answered: if it is large, its bytes are written, and `saved` has the commit reference them."""
+
+    run: Run
+    action_id: ActionId
+    value: JsonValue
+    large: Large | None
+    stored: Stored | None
+
+    @classmethod
+    async def of(
+        cls, store: ArtifactStore, run: Run, action_id: ActionId, value: JsonValue, *, inline_bytes: int
+    ) -> "Kept":
+        found = large(value, inline_bytes=inline_bytes)
+        stored = None if found is None else await store.stage(run.tenant, found.content)
+        return cls(run, action_id, value, found, stored)
+
+    async def saved(self, session: Session) -> JsonValue:
+        """What stands for it, in the commit that records it."""
+        if self.large is None or self.stored is None:
+            return self.value
+        return await save(session, self.run, self.action_id, self.large, self.stored, is_action=True)
 
 
 async def keep_of_transaction(session: Session, bench: Bench, run: Run, action_id: ActionId, large: Large) -> JsonValue:

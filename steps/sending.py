@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from steps import gate
-from steps.drive import Claimed, Drive
+from steps.drive import Claimed, Drive, may_count
 from steps.kinds import NotSent
 from steps.outcomes import Answered, attempt, call_body
 from transactions import (
@@ -48,7 +48,7 @@ async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
     except gate.NotNow:
         await drive.back_off(ActionState.PREPARED, pause_s=_PAUSE_S_MAX, why="its run takes no new work now")
     except gate.Objected as error:
-        if _may_count(row):
+        if may_count(row):
             await _leave_to_a_person(drive, row, str(error))
         else:
             await _obey(drive)
@@ -70,7 +70,7 @@ async def _obey(drive: Drive) -> None:
         if objection.final:
             await actions.withdraw(session, action_id, reason=objection.why, worker_id=worker_id)
             return
-        await before.ask_anew(drive.request, objection)
+        await before.ask_anew(objection)
         await outbox.park_effect(session, action_id, detail=objection.why)
         event = Event("approval.requested", {"action": action_id, "why": objection.why})
         await number(session, drive.run.run_id, event, worker_id=worker_id)
@@ -93,18 +93,13 @@ async def _give_up(drive: Drive, row: Mapping[str, Any], why: str) -> None:
     """FAILED; but where an attempt may have been taken, and the key was only sent again, a person has to look."""
     where = drive.where(row)
     action_id = drive.ticket.action_id
-    if _may_count(row):
+    if may_count(row):
         await _leave_to_a_person(drive, row, why)
         return
     await drive.commit(
         "effect.refuse",
         lambda session: attempts.refuse(session, action_id, reason=why, failure=row["failure"], **where),
     )
-
-
-def _may_count(row: Mapping[str, Any]) -> bool:
-    """Whether an attempt before may have been taken, for where a key is honoured it is sent again without a look."""
-    return row["safety"] == "idempotent" and row["unknown_attempts"] > 0
 
 
 async def _leave_to_a_person(drive: Drive, row: Mapping[str, Any], why: str) -> None:

@@ -24,6 +24,7 @@ from steps.declaring import (
     undo_parser,
 )
 from steps.kinds import Absent, Action, Approval, Found, Kind, Limits, Unsure
+from steps.requires import After
 from steps.spec import Spec
 from transactions import Tx
 from transactions.actions import EffectLimits, Safety
@@ -81,7 +82,7 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Approval[D, P] | None = None,
         key: Key[P] | None = None,
         before: Before[D, P] | None = None,
-        requires: Requires[D, P] | None = None,
+        requires: Requires[D, P] | After | None = None,
         phase: str | None = None,
     ) -> Callable[[Transaction[D, P, R]], Transaction[D, P, R]]: ...
     def transaction(
@@ -128,7 +129,7 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Approval[D, P] | None = None,
         key: Key[P] | None = None,
         undo: Undo[D, R] | None = None,
-        requires: Requires[D, P] | None = None,
+        requires: Requires[D, P] | After | None = None,
         phase: str | None = None,
         **limits: Unpack[Limits],
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...
@@ -141,7 +142,7 @@ class Tools(FunctionToolset[D], Generic[D]):
         approval: Approval[D, P] | None = None,
         key: Key[P] | None = None,
         undo: Undo[D, R] | None = None,
-        requires: Requires[D, P] | None = None,
+        requires: Requires[D, P] | After | None = None,
         phase: str | None = None,
         **limits: Unpack[Limits],
     ) -> Callable[[Effect[D, P, R]], Effect[D, P, R]]: ...

@@ -183,8 +183,13 @@ async def claim(session: AsyncSession, ticket: Ticket, *, attempt: int) -> Mappi
 
 
 async def wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
-    """After `number`, which holds the run row's lock."""
-    await waits.settle(session, run_id, action_id, kinds=("delivery", "verification"), outcome="go", reason=None)
+    """An action has settled. After `number`, which holds the run row's lock.
+
+    It may have been asked about anew when an answer to an earlier attempt came: nothing is left to decide then.
+    """
+    await execute(session, _APPROVALS["void_pending"], action_id=action_id, reason="the action has settled")
+    kinds: Sequence[waits.WaitKind] = ("delivery", "verification", "approval")
+    await waits.settle(session, run_id, action_id, kinds=kinds, outcome="go", reason=None)
     await waits.wake(session, run_id)
 
 
@@ -218,9 +223,17 @@ async def lock_unsettled(session: AsyncSession, run_id: RunId) -> Sequence[Mappi
 async def lock_with_run(
     session: AsyncSession, run_id: RunId
 ) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any] | None]:
-    """Lock the run's unsettled actions and then its row, in this order. Returns those that are PREPARED, and the run.
+    """The same; of the actions those that are PREPARED."""
+    unsettled, run = await lock_unsettled_with_run(session, run_id)
+    return prepared(unsettled), run
 
-    A segment may prepare more calls between the two: then all is released and locked anew, so that none is left out.
+
+async def lock_unsettled_with_run(
+    session: AsyncSession, run_id: RunId
+) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any] | None]:
+    """Lock the run's unsettled actions and then its row, in this order. Returns them and the run.
+
+    More may be prepared between the two: then all is released and locked anew, so that none is left out.
     """
     while True:
         attempt = await session.begin_nested()
@@ -229,7 +242,7 @@ async def lock_with_run(
         locked = [row["action_id"] for row in unsettled]
         if not await fetch_all(session, _ACTIONS["prepared_of_run_beyond"], run_id=run_id, action_ids=locked):
             await attempt.commit()
-            return prepared(unsettled), run
+            return unsettled, run
         await attempt.rollback()
 
 
@@ -256,6 +269,7 @@ async def cancel(session: AsyncSession, action_ids: Sequence[ActionId], *, reaso
     if cancelled:
         await outbox.close_effect(session, cancelled, state="discarded", detail=reason)
         await execute(session, _APPROVALS["void_of_actions"], action_ids=cancelled, reason=reason)
+        await execute(session, _APPROVALS["discard_reminders"], action_ids=cancelled)
     return cancelled
 
 

@@ -69,13 +69,14 @@ class Question:
 class Objection:
     """Why an action may not be done now. `final`: nor later; else it is asked for, or has to be asked for anew.
 
-    difference: what has changed since it was approved, each as `[then, now]`.
+    difference: what has changed since it was approved, each as `[then, now]`. question: what is to be asked then.
     """
 
     why: str
     final: bool = False
     pending: bool = False
     difference: Mapping[str, JsonValue] | None = None
+    question: Question | None = None
 
 
 def binding_hash(tool: str, arguments: JsonValue, binding: JsonValue) -> str:
@@ -108,7 +109,7 @@ async def ask_instead(session: AsyncSession, question: Question, *, before: Row,
 
 async def supersede(session: AsyncSession, before: Row, *, why: str) -> None:
     await execute(session, _APPROVALS["supersede"], approval_id=before["approval_id"], reason=why)
-    await forget_reminders(session, before["run_id"], before["action_id"])
+    await forget_reminders(session, before["action_id"])
 
 
 async def _insert(
@@ -178,17 +179,16 @@ async def _tell(session: AsyncSession, question: Question, approval_id: Approval
         )
 
 
-async def forget_reminders(session: AsyncSession, run_id: RunId, action_id: ActionId) -> None:
+async def forget_reminders(session: AsyncSession, action_id: ActionId) -> None:
     """Nobody is reminded of what is decided."""
-    await execute(session, _APPROVALS["discard_reminders"], run_id=run_id, action_id=action_id)
+    await execute(session, _APPROVALS["discard_reminders"], action_ids=[action_id])
 
 
 async def not_needed(session: AsyncSession, action_id: ActionId) -> None:
     """The policy does not ask (any more): what is still open is void."""
-    before = await last(session, action_id)
-    if before is not None:
-        why = "the policy does not ask for it any more"
-        await execute(session, _APPROVALS["void_pending"], approval_id=before["approval_id"], reason=why)
+    why = "the policy does not ask for it any more"
+    if await fetch_one(session, _APPROVALS["void_pending"], action_id=action_id, reason=why) is not None:
+        await forget_reminders(session, action_id)
 
 
 async def objection(session: AsyncSession, question: Question) -> Objection | None:
@@ -203,7 +203,7 @@ async def objection(session: AsyncSession, question: Question) -> Objection | No
     if state is ApprovalState.PENDING:
         return Objection("its approval is pending", pending=True)
     if state is not ApprovalState.APPROVED:
-        return Objection(f"its approval is {state}", final=True)
+        return Objection(f"its approval is {state}", final=state is not ApprovalState.VOID)
     if row["is_over"]:
         return Objection("its approval has expired", difference={"expires_at": [row["expires_at"].isoformat(), None]})
     if difference := _difference(row, question):
@@ -214,7 +214,18 @@ async def objection(session: AsyncSession, question: Question) -> Objection | No
     if lost:
         names = [each["decided_by"] for each in lost]
         return Objection(f"{', '.join(names)} may not approve it any more", difference={"approved_by": [names, None]})
-    return None
+    return await _too_few(session, row, question.terms)
+
+
+async def _too_few(session: AsyncSession, row: Row, terms: Terms) -> Objection | None:
+    """Counted again: an older version may have decided alone what needs several people, or others, by now."""
+    said = await fetch_all(session, _APPROVALS["decisions_of"], approval_id=row["approval_id"])
+    agreed = [each["decided_by"] for each in said if each["decision"] == "approve"]
+    if terms.not_requester:
+        agreed = [name for name in agreed if name != row["requester"]]
+    if len(agreed) >= terms.people_min:
+        return None
+    return Objection(f"{terms.people_min} people have to agree", difference={"approved_by": [agreed, None]})
 
 
 def _difference(row: Row, question: Question) -> dict[str, list[JsonValue]]:

@@ -130,7 +130,9 @@ def is_transient(error: BaseException) -> bool:
 def is_unstorable(error: BaseException) -> bool:
     """Whether a text was given that Postgres cannot store: a NUL character, or half of a surrogate pair."""
     cause = error.orig if isinstance(error, DBAPIError) else error
-    return isinstance(cause, UnicodeEncodeError) or (isinstance(cause, psycopg.DataError) and "NUL" in str(cause))
+    if isinstance(cause, UnicodeEncodeError | psycopg.errors.UntranslatableCharacter):
+        return True
+    return isinstance(cause, psycopg.DataError) and "NUL" in str(cause)
 
 
 async def until_committed(body: Callable[[], Awaitable[T]], still_mine: Callable[[], None]) -> T:

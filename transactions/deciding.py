@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from transactions import actions, approvals, principals, revisions, waits
 from transactions.approvals import Question
 from transactions.database import fetch_all, fetch_one
-from transactions.errors import Conflict, Forbidden, NotFound
+from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound
 from transactions.events import Event, number
 from transactions.ids import ActionId, ApprovalId, RunId, Tenant
 from transactions.principals import Principal, Role
@@ -41,10 +41,13 @@ class Said:
 async def decide(session: AsyncSession, approval_id: ApprovalId, said: Said) -> RunId:
     """One decision counts. It settles the wait and wakes the run in the same commit, once enough people have agreed.
 
+    What is approved can still be approved with changes, until it is claimed: that supersedes the decision.
     Raises NotFound, Forbidden (wrong role or person), Conflict (decided, superseded, expired, or the run is over),
     InvalidInput.
     """
     check_words(said.who.name, said.reason)
+    if said.changed is not None and said.decision == "reject":
+        raise InvalidInput("A rejection changes nothing: approve with the changes, or reject without them.")
     seen = await fetch_one(session, _APPROVALS["get"], approval_id=approval_id)
     if seen is None:
         raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
@@ -56,10 +59,12 @@ async def decide(session: AsyncSession, approval_id: ApprovalId, said: Said) -> 
     right = await _right(session, approval, said.who)
     if RunState(run["state"]).takes_nothing_new:
         raise Conflict(f"Run {run_id} is {run['state']}: there is nothing left to decide.")
-    if approval["state"] != ApprovalState.PENDING or approval["is_over"]:
+    stands = (ApprovalState.PENDING,) if said.changed is None else (ApprovalState.PENDING, ApprovalState.APPROVED)
+    if approval["state"] not in stands or approval["is_over"]:
         raise Conflict(await _why_not(session, approval))
     if said.changed is not None:
         approval = await _change(session, approval, said, said.changed)
+        right = await _right(session, approval, said.who)
         prepared = await actions.lock_prepared(session, run_id)
     enough = await _record(session, approval, said, right)
     if said.decision == "reject" or enough:
@@ -116,7 +121,7 @@ async def _settle(session: AsyncSession, approval: Row, said: Said, right: str, 
     }
     run_id, action_id = RunId(approval["run_id"]), ActionId(decided["action_id"])
     await number(session, run_id, Event(f"approval.{state}", data))
-    await approvals.forget_reminders(session, run_id, action_id)
+    await approvals.forget_reminders(session, action_id)
     refused = None
     if state is ApprovalState.REJECTED:
         refused = f"{said.who.name} refused it" + (f": {said.reason}" if said.reason else "")
@@ -147,10 +152,11 @@ async def _right(session: AsyncSession, approval: Row, who: Principal) -> str:
         who.need(Role.APPROVER)  # of the token, which may have less than its principal
         now = await principals.get(session, who.tenant, who.name)
         now.need(Role.APPROVER)
-        own = {f"user:{now.name}", *(f"role:{role}" for role in now.roles & who.roles)}
+        held = now.roles & who.roles  # of those it has now, what its token may
+        own = {f"user:{now.name}", *(f"role:{role}" for role in held)}
         found = next((each for each in may if each in own), None)
         if found is None:
-            has = ", ".join(sorted(now.roles))
+            has = ", ".join(sorted(held))
             raise Forbidden(f"{approval['tool']} needs the approval of {' or '.join(may)}; {who.name} has: {has}.")
         right = found
     if approval["not_requester"] and approval["requester"] == who.name:
@@ -214,6 +220,6 @@ async def expire(session: AsyncSession, approval_id: ApprovalId) -> bool:
     if expired is None:
         return False
     await number(session, run_id, Event("approval.expired", {"approval": approval_id}))
-    await approvals.forget_reminders(session, run_id, ActionId(expired["action_id"]))
+    await approvals.forget_reminders(session, ActionId(expired["action_id"]))
     await _apply(session, run_id, expired["action_id"], prepared, refused="nobody decided before it expired")
     return True

@@ -114,7 +114,7 @@ async def settle(session: AsyncSession, action_id: ActionId, says: Statement) ->
     Raises NotFound, Conflict (decided, settled or on its way; absent before the deadline or with no attempt left),
     InvalidInput.
     """
-    _check(says)
+    check(says)
     locked = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
     if locked is None:
         raise NotFound(f"No action {action_id}: see `surefoot actions list`.")
@@ -199,7 +199,7 @@ def _person(says: Statement) -> WorkerId:
     return WorkerId(f"person:{says.by}")
 
 
-def _check(says: Statement) -> None:
+def check(says: Statement) -> None:
     """Within limits, and of one piece. Raises InvalidInput."""
     check_words(says.by, says.reason)
     if says.outcome == "failed" and not (says.reason or "").strip():

@@ -12,7 +12,7 @@ from transactions.ids import RunId, WorkerId
 from transactions.statements import load
 
 _REHEARSAL = load("rehearsal")
-_DUE = ("approvals_earlier", "deliveries_earlier", "actions_earlier", "runs_earlier")
+_DUE = ("approvals_earlier", "deliveries_earlier", "actions_earlier", "runs_earlier", "states_earlier")
 
 
 async def let_pass(session: AsyncSession, by: timedelta) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import actions, approvals, outbox, waits
 from transactions.approvals import Question
-from transactions.canonical import canonical_json, request_hash
+from transactions.canonical import canonical_json, request_hash, storable_json
 from transactions.database import execute, fetch_one
 from transactions.errors import Conflict, InvalidInput
 from transactions.ids import ActionId, RunId
@@ -28,7 +28,13 @@ async def revise(session: AsyncSession, action_id: ActionId, changed: Question, 
     assert row is not None
     if row["state"] != ActionState.PREPARED or row["attempt"] > 0:
         raise Conflict(f"Action {action_id} is {row['state']}, attempt {row['attempt']}: it can be changed no more.")
+    if row["kind"] == "effect" and not await outbox.is_parked(session, action_id):
+        raise Conflict(f"Action {action_id} is on its way: it can be changed no more.")
     text = canonical_json(changed.arguments)
+    if storable_json(changed.arguments) != text:
+        raise InvalidInput(
+            "The changed arguments contain a character that Postgres cannot store, such as NUL: remove it."
+        )
     if len(text.encode()) > REQUEST_BYTES_MAX:
         raise InvalidInput(f"The changed arguments are over {REQUEST_BYTES_MAX} bytes: give a reference instead.")
     first, revision = _next(row)

@@ -15,7 +15,7 @@ from transactions.errors import Fenced
 from transactions.events import Event, Execution, number, number_done, number_fenced
 from transactions.ids import ActionId, RunId, Tenant, WorkerId
 from transactions.statements import load
-from transactions.states import ApprovalState, RunState
+from transactions.states import ActionState, ApprovalState, RunState
 from transactions.waits import Wait
 
 _RUNS = load("runs")
@@ -168,7 +168,7 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
     that finishes cancels what was never sent, and is held instead while something was sent and is not settled.
     """
     run_id, n = execution.run_id, execution.segment
-    unsettled = await actions.lock_unsettled(session, run_id)
+    unsettled, _ = await actions.lock_unsettled_with_run(session, run_id)
     run = await _run_unless_ended(session, execution)
     if run is None:
         return False
@@ -184,7 +184,7 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
         await messages.append(session, execution, first_seq=ending.first_seq, messages=ending.messages)
     for wait in ending.waits:
         await waits.insert(
-            session, run_id=run_id, segment=n, tenant=execution.tenant, wait=await _seen_now(session, wait)
+            session, run_id=run_id, segment=n, tenant=execution.tenant, wait=await _seen_now(session, run_id, wait)
         )
     await _deny_behind_denied(session, run_id, n, actions.prepared(unsettled))
     going_on = ending.state is RunState.QUEUED
@@ -259,12 +259,16 @@ async def record_turn(
     return events
 
 
-async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
+async def _seen_now(session: AsyncSession, run_id: RunId, wait: Wait) -> Wait:
     """The wait as it is at this commit: what was settled, changed or asked for while the segment ended."""
     if wait.action_id is None or wait.kind == "follows":
         return wait
     action = await revisions.meant(session, wait.action_id)
     wait = replace(wait, action_id=ActionId(action["action_id"]), call=wait.call or wait.action_id)
+    if action["settled_at"] is not None and (wait.kind != "approval" or action["state"] != ActionState.CANCELLED):
+        return replace(wait, outcome="go")
+    if action["run_id"] != run_id:  # shared by its key: its approval is its owner's to wait for
+        return wait
     approval = await approvals.last(session, action["action_id"])
     state = None if approval is None else approval["state"]
     if wait.kind == "approval":
@@ -274,8 +278,8 @@ async def _seen_now(session: AsyncSession, wait: Wait) -> Wait:
         if state != ApprovalState.PENDING:
             reason = action["reason"] or f"the approval is {state}"  # in the words of whoever refused it
             return replace(wait, outcome="denied", reason=reason)
-    elif action["settled_at"] is not None:
-        return replace(wait, outcome="go")
+    elif action["state"] != ActionState.PREPARED:
+        return wait
     elif state == ApprovalState.PENDING:  # asked for anew by who was to send it
         return replace(wait, kind="approval")
     elif state == ApprovalState.APPROVED and await outbox.is_parked(session, action["action_id"]):

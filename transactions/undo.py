@@ -108,7 +108,7 @@ def _standing(row: Mapping[str, Any], ways: Mapping[str, Way]) -> Standing:
 
 
 async def request(
-    session: AsyncSession, run_id: RunId, ways: Mapping[str, Way], *, by: str, reason: str
+    session: AsyncSession, run_id: RunId, ways: Mapping[str, Way], *, by: str, authenticated: bool, reason: str
 ) -> Sequence[Done]:
     """Have undone what the run did and can be undone. How everything stands then; what is under way stays so.
 
@@ -128,7 +128,7 @@ async def request(
     if not asked:
         return found
     undo_ids = [await _prepare(session, Tenant(run["tenant"]), run_id, done, ways[done.tool]) for done in asked]
-    data: dict[str, JsonValue] = {"by": by, "reason": reason, "authenticated": False, "actions": [*undo_ids]}
+    data: dict[str, JsonValue] = {"by": by, "reason": reason, "authenticated": authenticated, "actions": [*undo_ids]}
     await number(session, run_id, Event("run.undo_requested", data))
     return await look(session, run_id, ways)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from app.acting.base import Base
+from app.acting.base import Base, told_in_words
 from steps.editing import Edit
 from transactions import ActionId, ApprovalId, Role, RunId, UnknownAgent, actions, approvals, deciding, runs
 from transactions.deciding import Decision, Said
@@ -40,7 +40,7 @@ class ApprovalActs(Base):
         async with self._transaction("approval.decide", Role.APPROVER, noun="approval", id=approval_id) as session:
             changed = None
             if edit is not None:
-                await actions.lock_with_run(session, edit.run.run_id)  # before what the edit locks
+                await actions.lock_unsettled(session, edit.run.run_id)  # before what the edit locks, and the run after
                 changed = await edit.question(session)
             said = Said(self.who, decision, reason, changed)
             return await deciding.decide(session, ApprovalId(approval_id), said)
@@ -57,4 +57,5 @@ class ApprovalActs(Base):
                 f"{approval_id} is of agent {identity['agent']!r}, which is not loaded here, so what it does cannot be "
                 "changed: add it to SUREFOOT_AGENTS, or reject it with the reason."
             )
-        return await Edit.made(self.database, self.store, agent, identity=identity, action=action, change=changes)
+        async with told_in_words():
+            return await Edit.made(self.database, self.store, agent, identity=identity, action=action, change=changes)

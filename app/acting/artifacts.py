@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.acting.base import Base
+from app.acting.base import Base, told_in_words
 from app.acting.difference import Difference, between
 from transactions import ArtifactRef, Role, artifacts
 from transactions.artifact_store import Swept
@@ -42,4 +42,5 @@ class ArtifactActs(Base):
         older_than_s: what was staged within that time may still be written.
         """
         self._need_deployment()
-        return await self.store.sweep(older_than_s=older_than_s)
+        async with told_in_words():
+            return await self.store.sweep(older_than_s=older_than_s)

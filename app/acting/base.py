@@ -15,6 +15,7 @@ from transactions import (
     Principal,
     Role,
     Session,
+    SurefootError,
     Tenant,
     is_transient,
     is_unstorable,
@@ -31,6 +32,8 @@ async def told_in_words() -> AsyncGenerator[None]:
     """A database that is away is told in words, not as a driver's error."""
     try:
         yield
+    except SurefootError:
+        raise
     except Exception as error:
         if is_transient(error):
             raise DatabaseUnavailable(AWAY) from error

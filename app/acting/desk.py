@@ -1,9 +1,13 @@
 """The operator's desk: effects whose outcome is unknown, and receipts that contradict what is settled."""
 
+from dataclasses import replace
+
 from pydantic import JsonValue
 
-from app.acting.base import Base
-from transactions import ActionId, Role, RunId, desk
+from app.acting.base import Base, told_in_words
+from steps.bench import run_of
+from steps.results import Kept
+from transactions import ActionId, Role, RunId, desk, runs
 from transactions.desk import Desk, File, Outcome, Statement
 
 
@@ -34,14 +38,26 @@ class DeskActs(Base):
         evidence: how one knows, such as the id that the other side gave it.
         Raises NotFound, Conflict, InvalidInput.
         """
+        says = Statement(outcome, self.who.name, reason, result, evidence, self.who.authenticated)
+        kept = None if outcome != "succeeded" else await self._kept(ActionId(action_id), says)
         async with self._transaction("action.settle", Role.OPERATOR, noun="action", id=action_id) as session:
-            if outcome == "succeeded":
-                row = await desk.action(session, ActionId(action_id))
-                agent = self.agents.get(row["agent"])
-                spec = None if agent is None else agent.specs.get(row["tool"])
-                result = result if spec is None else spec.accept(result)
-            says = Statement(outcome, self.who.name, reason, result, evidence, self.who.authenticated)
+            if kept is not None:
+                says = replace(says, result=await kept.saved(session))
             return await desk.settle(session, ActionId(action_id), says)
+
+    async def _kept(self, action_id: ActionId, says: Statement) -> Kept | None:
+        """The result as the tool would have given it. Its bytes are written before the transaction, if it is large."""
+        async with self._transaction("read", Role.OPERATOR, noun="action", id=action_id) as session:
+            row = await desk.action(session, action_id)
+            identity = await runs.identity(session, RunId(row["run_id"]))
+        agent = self.agents.get(row["agent"])
+        if agent is None or row["tool"] not in agent.specs:
+            return None
+        result = agent.specs[row["tool"]].accept(says.result)
+        desk.check(replace(says, result=result))
+        async with told_in_words():
+            run = run_of(self.database, self.store, identity)
+            return await Kept.of(self.store, run, action_id, result, inline_bytes=agent.limits.result_inline_bytes)
 
     async def ask_again(self, action_id: str) -> RunId:
         """Have the other side asked again what became of an effect, now and for a while on the schedule.

@@ -93,7 +93,10 @@ class RunActs(Base):
         """
         async with self._transaction("run.undo", Role.OPERATOR, noun="run", id=run_id) as session:
             ways = await self._ways(session, run_id)
-            return await undo.request(session, RunId(run_id), ways, by=self.who.name, reason=reason)
+            known = self.who.authenticated
+            return await undo.request(
+                session, RunId(run_id), ways, by=self.who.name, authenticated=known, reason=reason
+            )
 
     async def _ways(self, session: Session, run_id: str) -> Mapping[str, Way]:
         """How the tools of the run's agent are undone, as this process knows it."""

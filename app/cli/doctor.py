@@ -59,6 +59,7 @@ def doctor() -> None:
 async def _database(url: str, settings: Settings) -> list[tuple[bool, str]]:
     surefoot = Surefoot(url, [], settings=settings)
     try:
+        await surefoot.store.check()
         query = surefoot.database.query
         live = await query(
             surefoot.tenant,
@@ -74,6 +75,7 @@ async def _database(url: str, settings: Settings) -> list[tuple[bool, str]]:
     finally:
         await surefoot.close()
     return [
+        (True, f"artifacts: {', '.join(store.name for store in surefoot.store.stores) or 'in Postgres'}"),
         (
             live[0]["n"] > 0,
             f"workers: {live[0]['n']} live" + ("" if live[0]["n"] else ": start `surefoot serve` or `surefoot worker`"),

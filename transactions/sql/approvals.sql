@@ -69,7 +69,7 @@ select approval_id from surefoot.approvals where supersedes = :approval_id
 
 -- name: void_pending
 update surefoot.approvals set state = 'void', decided_at = clock_timestamp(), reason = left(:reason, 4000)
- where approval_id = :approval_id and state = 'pending' returning approval_id
+ where action_id = :action_id and state = 'pending' returning approval_id
 
 -- name: expire_if_pending_and_over
 update surefoot.approvals set state = 'expired', decided_at = clock_timestamp(), reason = 'nobody decided in time'
@@ -81,7 +81,8 @@ update surefoot.approvals set state = 'void', decided_at = coalesce(decided_at, 
  where action_id = any(:action_ids) and state in ('pending', 'approved')
 
 -- name: overdue
-select approval_id, tenant from surefoot.approvals where state = 'pending' and expires_at <= clock_timestamp()
+-- By the index up to now: compared with clock_timestamp() itself, which may differ from row to row, all would be read.
+select approval_id, tenant from surefoot.approvals where state = 'pending' and expires_at <= statement_timestamp()
  order by expires_at limit :limit
 
 -- name: pending
@@ -96,5 +97,6 @@ select exists (select 1 from surefoot.subscriptions where tenant = 'default' and
 -- name: discard_reminders
 update surefoot.outbox_deliveries d set state = 'discarded', settled_at = clock_timestamp(), detail = 'the approval is decided'
   from surefoot.outbox_entries e
- where e.entry_id = d.entry_id and e.run_id = :run_id and e.action_id = :action_id and e.topic in ('approval.reminder', 'approval.escalated')
+ where e.entry_id = d.entry_id and e.run_id in (select a.run_id from surefoot.actions a where a.action_id = any(:action_ids))
+   and e.action_id = any(:action_ids) and e.topic in ('approval.reminder', 'approval.escalated')
    and d.state = 'pending'

@@ -20,7 +20,9 @@ select name, version, sha256, size_bytes, media_type, store, object, content fro
  order by version limit 1
 
 -- name: any_of_run
-select exists (select 1 from surefoot.artifacts where run_id = :run_id) as there_is_one
+-- Its own, or the result of another run's action that it shares by a business key.
+select exists (select 1 from surefoot.artifacts where run_id = :run_id)
+    or exists (select 1 from surefoot.action_calls c join surefoot.artifacts f using (action_id) where c.run_id = :run_id) as there_is_one
 
 -- name: page
 select name, version, sha256, size_bytes, media_type, run_id, created_at from surefoot.artifacts

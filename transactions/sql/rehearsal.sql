@@ -13,7 +13,11 @@ select r.run_id, r.state, r.reason, r.output, r.ended_at is not null as ended, r
   from surefoot.runs r where r.run_id = :run_id
 
 -- name: approvals_earlier
-update surefoot.approvals set expires_at = expires_at - cast(:by as interval) where state in ('pending', 'approved')
+update surefoot.approvals set expires_at = expires_at - cast(:by as interval), escalates_at = escalates_at - cast(:by as interval)
+ where state in ('pending', 'approved')
+
+-- name: states_earlier
+update surefoot.run_states set entered_at = entered_at - cast(:by as interval) where left_at is null
 
 -- name: deliveries_earlier
 update surefoot.outbox_deliveries set due_at = due_at - cast(:by as interval), lease_until = lease_until - cast(:by as interval)
