@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -17,6 +18,12 @@ Reason = Annotated[str | None, typer.Option(help="why; the agent is told")]
 Changes = Annotated[
     str | None,
     typer.Option(help="approve this instead: JSON of the arguments to change, or what the tool lets you edit"),
+]
+Text = Annotated[
+    Path | None,
+    typer.Option(
+        help="approve this text instead: a file, for a tool that lets you edit one", exists=True, dir_okay=False
+    ),
 ]
 _TIME = "%Y-%m-%d %H:%M %Z"
 
@@ -60,9 +67,12 @@ def _print_bound(row: Mapping[str, Any]) -> None:
 
 
 @group.command("approve")
-def approve(approval_id: Id, reason: Reason = None, changes: Changes = None) -> None:
+def approve(approval_id: Id, reason: Reason = None, changes: Changes = None, text: Text = None) -> None:
     """Approve, as it is or with changes; the run goes on."""
-    _decide(approval_id, "approve", reason, None if changes is None else _json(changes))
+    if changes is not None and text is not None:
+        fail("--changes and --text say the same: give one of them.")
+    changed = None if changes is None else _json(changes)
+    _decide(approval_id, "approve", reason, changed if text is None else _read(text))
 
 
 @group.command("reject")
@@ -76,6 +86,13 @@ def _json(text: str) -> JsonValue:
         return cast(JsonValue, json.loads(text))
     except ValueError as error:
         fail(f"--changes is not JSON ({error}): quote a text as '\"text\"'.")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"--text {file} cannot be read as UTF-8: {error}")
 
 
 def _decide(approval_id: str, decision: Decision, reason: str | None, changes: JsonValue) -> None:

@@ -17,6 +17,7 @@ Agent = Annotated[
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="write the same facts to this file")]
 Hold = Annotated[bool, typer.Option("--hold", help="stop at 'published, not recorded' and let me kill the process")]
+Edit = Annotated[bool, typer.Option("--edit", help="the manager edits the report after it was approved")]
 Kills = Annotated[int | None, typer.Option(help="so many kills at random failpoints instead of the three of the story")]
 Seed = Annotated[int | None, typer.Option(help="which random failpoints (default 0)")]
 Data = Annotated[Path | None, typer.Option(help="a CSV of daily figures, with the bundled file's columns")]
@@ -27,6 +28,7 @@ def demo(
     agent: Agent = "monthly_report",
     json: Json = None,
     hold: Hold = False,
+    edit: Edit = False,
     kills: Kills = None,
     seed: Seed = None,
     data: Data = None,
@@ -39,13 +41,14 @@ def demo(
         if agent == "ticket_triage":
             from app.demo.triage import play as triage  # after the environment is settled: the agent is made on import
 
-            if hold or data or month != MONTH or (kills, seed) != (None, None):
+            if hold or edit or data or month != MONTH or (kills, seed) != (None, None):
                 raise InvalidInput(f"--agent {agent} has a story and reports of its own: give it nothing but --json.")
             ended_well = triage.play(json)
         else:
             from app.demo.demo import play
             from app.demo.options import Options
 
-            ended_well = play(Options(month=month, data=data, json=json, hold=hold, kills=kills, seed=seed))
+            given = Options(month=month, data=data, json=json, hold=hold, edit=edit, kills=kills, seed=seed)
+            ended_well = play(given)
         if not ended_well:
             raise typer.Exit(1)

@@ -151,9 +151,10 @@ def undo(
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    """The state, and the phase where it says more."""
+    """The state, and the phase where it says more than that and what is waited for."""
     phase = row["phase"]
-    return f"{row['state']}" if phase is None or phase.lower() == row["state"] else f"{row['state']} ({phase})"
+    says_more = phase is not None and phase.lower() not in (row["state"], "awaiting approval")
+    return f"{row['state']} ({phase})" if says_more else f"{row['state']}"
 
 
 def _print_status(status: Mapping[str, Any]) -> None:

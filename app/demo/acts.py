@@ -7,6 +7,7 @@ from app.demo.scene import MANAGER, READY, Scene
 from app.demo.stage import Child, DemoFailed, until
 
 READER_PATIENCE_S = 24 * 3600.0
+EDITED = "\nRead and edited by the manager.\n"
 
 
 def plain_loop(scene: Scene) -> None:
@@ -25,7 +26,7 @@ def plain_loop(scene: Scene) -> None:
     scene.tell(f"pid {second.pid} began at the beginning and finished: the service has {published} publications")
 
 
-def three_kills(scene: Scene, *, hold: bool) -> None:
+def three_kills(scene: Scene, *, hold: bool, edit: bool) -> None:
     """Surefoot killed at its three worst moments."""
     first = scene.stage.worker(f"{COMMITTED}:{COMMITTED_PASSAGE}")
     first.until_said(READY)
@@ -41,16 +42,30 @@ def three_kills(scene: Scene, *, hold: bool) -> None:
     second.kill()
     scene.note_kill(second, WAITING)
     scene.tell(f"pid {second.pid} was killed (SIGKILL) {WAITING}")
+    if edit:
+        _edit(scene)
     third = scene.stage.worker(f"{PUBLISHED}:1:stop" if hold else PUBLISHED)
     third.until_said(READY)
-    if not scene.approve():
-        raise DemoFailed(f"The demo stopped: the approval could not be given: {third.last_words()}")
-    scene.tell(f"approved as {MANAGER}, in the role of manager")
+    if not edit:
+        if not scene.approve():
+            raise DemoFailed(f"The demo stopped: the approval could not be given: {third.last_words()}")
+        scene.tell(f"approved as {MANAGER}, in the role of manager")
     if hold:
         _hold(scene, third)
     third.until_dead()
     _killed(scene, third, "the publishing service had committed, and the answer was not recorded yet")
     finish(scene)
+
+
+def _edit(scene: Scene) -> None:
+    """While no worker lives: approved as it is, and then with another ending. The first approval is not used."""
+    if not scene.approve():
+        raise DemoFailed("The demo stopped: the approval could not be given.")
+    scene.tell(f"the report is approved as {MANAGER}, while no worker lives; now the manager edits its text")
+    scene.edit(EDITED)
+    scene.tell(
+        "its next version is saved, bound and approved in one commit; the approval of the one before is superseded"
+    )
 
 
 def _hold(scene: Scene, worker: Child) -> None:

@@ -45,7 +45,7 @@ def _perform(scene: Scene, options: Options, say: story.Teller) -> int:
     acts.plain_loop(scene)
     say.heading("The same agent on Surefoot")
     if options.kills is None:
-        acts.three_kills(scene, hold=options.hold)
+        acts.three_kills(scene, hold=options.hold, edit=options.edit)
         return KILLS_IN_STORY
     barrage.random_kills(scene, kills=options.kills, seed=options.seed or 0)
     acts.finish(scene, SUREFOOT_STALLS_MAX=barrage.STALLS_MAX)

@@ -25,7 +25,8 @@ from app.demo.worlds import mailbox, publishing
 _ACTIONS = """
 select a.action_id, a.tool, a.kind, a.state, count(r.receipt_id) as receipts, count(r.contradiction) as contradictions
   from surefoot.actions a left join surefoot.receipts r using (action_id)
- where a.run_id = :run_id group by a.action_id order by a.turn, a.position"""
+ where a.run_id = :run_id and a.revised_to is null group by a.action_id order by a.turn, a.position"""
+_EDITED = "select action_id from surefoot.actions where run_id = :run_id and revised_to is not null"
 _MAILS = """
 select e.entry_id, d.state, d.receipt ->> 'message_id' as message_id
   from surefoot.outbox_entries e join surefoot.outbox_deliveries d using (entry_id)
@@ -35,7 +36,8 @@ select p ->> 'part_kind' as part, p ->> 'tool_call_id' as call_id, p ->> 'tool_n
   from surefoot.model_messages m, jsonb_array_elements(m.message -> 'parts') with ordinality as parts (p, n)
  where m.run_id = :run_id and p ->> 'tool_call_id' is not null order by m.seq, n"""
 _ARTIFACTS = """
-select name, version, encode(sha256(content), 'hex') as sha256 from surefoot.artifacts where run_id = :run_id"""
+select name, version, encode(sha256(content), 'hex') as sha256 from surefoot.artifacts where run_id = :run_id
+ order by version"""
 _APPROVED = """
 select binding ->> 'sha256' as sha256 from surefoot.approvals where run_id = :run_id and state = 'approved'"""
 _REUSED = "select count(*) from surefoot.steps where run_id = :run_id and how = 'reused'"
@@ -94,6 +96,7 @@ def _run(records: Records, run: RunOnStage) -> RunFacts:
         state=records.state(run.run_id),
         calls=_calls(parts),
         actions=action_facts(records, run.run_id),
+        edited=[row["action_id"] for row in records.rows(_EDITED, run_id=run.run_id)],
         mails=[MailFacts(**row) for row in records.rows(_MAILS, run_id=run.run_id)],
         artifacts=[ArtifactFacts(**row) for row in records.rows(_ARTIFACTS, run_id=run.run_id)],
         approved_sha256=[row["sha256"] for row in records.rows(_APPROVED, run_id=run.run_id)],
@@ -105,7 +108,7 @@ def _run(records: Records, run: RunOnStage) -> RunFacts:
 
 
 def action_facts(records: Records, run_id: str) -> list[ActionFacts]:
-    """The run's rows of the ledger, in the order the model asked."""
+    """The run's rows of the ledger, in the order the model asked; but for what a person had changed, what it is now."""
     return [ActionFacts(**row) for row in records.rows(_ACTIONS, run_id=run_id)]
 
 

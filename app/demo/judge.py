@@ -85,6 +85,7 @@ class ArtifactFacts:
 class RunFacts:
     """One run of Surefoot as its rows tell it. `figures`: of the month, as the tool answered the model.
 
+    `edited`: actions that a person has changed before they were done; `actions` has what was done instead.
     `reused`: steps that found their commit there already. `verified`: effects whose first receipt is a verification.
     """
 
@@ -93,6 +94,7 @@ class RunFacts:
     state: str
     calls: Sequence[CallFacts]
     actions: Sequence[ActionFacts]
+    edited: Sequence[str]
     mails: Sequence[MailFacts]
     artifacts: Sequence[ArtifactFacts]
     approved_sha256: Sequence[str]
@@ -164,7 +166,7 @@ def duplicate_effects(facts: Facts) -> int:
     runs = facts.runs
     counts = [len(_published(facts.world, effect.action_id)) for run in runs for effect in run.effects]
     counts += [len(_kept(facts.world, mail)) for run in runs for mail in run.mails]
-    counts += [len(run.artifacts) for run in runs]
+    counts += [len(run.artifacts) - len(run.edited) for run in runs]
     return sum(max(0, count - 1) for count in counts)
 
 
@@ -205,7 +207,9 @@ def _run(facts: Facts, run: RunFacts) -> Iterator[Claim]:
         Claim(f"{about}: {claim.says}", claim.holds, claim.found)
         for claim in _effects(world.publications, world.requests, world.mails, run.actions)
     )
-    yield _equal(f"{about}: one version was saved", len(run.artifacts), 1)
+    yield _equal(f"{about}: a version was saved, and one for each edit", len(run.artifacts), 1 + len(run.edited))
+    published = sum(len(_published(world, action_id)) for action_id in run.edited)
+    yield _equal(f"{about}: what was edited is not published as it was", published, 0)
     yield _equal(f"{about}: before the approval nothing of it was in the world", run.seen_before_approval, (0, 0))
     yield _same_bytes(world, run, about)
     yield from _figures(facts, run, about)
@@ -245,11 +249,11 @@ def _effects(
 
 
 def _same_bytes(world: World, run: RunFacts, about: str) -> Claim:
-    """The bytes that were published are those that were saved and approved."""
+    """The bytes that were published are those that were saved last, and approved."""
     hashes = {
         hashlib.sha256(row.body.encode()).hexdigest() for e in run.effects for row in _published(world, e.action_id)
     }
-    hashes |= {artifact.sha256 for artifact in run.artifacts} | set(run.approved_sha256)
+    hashes |= {artifact.sha256 for artifact in run.artifacts[-1:]} | set(run.approved_sha256)
     holds = len(hashes) == 1 and bool(run.approved_sha256)
     return Claim(f"{about}: published is what was approved, byte for byte", holds, f"hashes {sorted(hashes)}")
 

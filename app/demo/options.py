@@ -13,12 +13,13 @@ KILLS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`kills`: how many random kills, drawn from `seed`; None: the three of the story."""
+    """`kills`: how many random kills, drawn from `seed`; None: the three of the story. `edit`: after the approval."""
 
     month: str = "2013-08"
     data: Path | None = None
     json: Path | None = None
     hold: bool = False
+    edit: bool = False
     kills: int | None = None
     seed: int | None = None
 
@@ -45,6 +46,8 @@ def checked(options: Options) -> Input:
         raise InvalidInput("--seed chooses random kills: say how many with --kills N.")
     if options.hold and options.kills is not None:
         raise InvalidInput("--hold waits at one point of the story and --kills N kills at random: give one of them.")
+    if options.edit and options.kills is not None:
+        raise InvalidInput("--edit is a part of the story and --kills N kills at random: give one of them.")
     if options.json is not None:
         check_writable(options.json)
     file = (options.data or FLIGHTS).absolute()

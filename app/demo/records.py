@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from app import machine
 from app.acting.base import told_in_words
+from app.loading import load_agents
 from app.settings import Settings
 from app.surefoot import Surefoot
 from transactions import Conflict, Role
@@ -24,7 +25,7 @@ class Records:
 
     def __init__(self, url: str) -> None:
         self._runner = asyncio.Runner()
-        self._surefoot = Surefoot(url, [], settings=Settings(database_url=url))
+        self._surefoot = Surefoot(url, load_agents(None), settings=Settings(database_url=url))
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +113,7 @@ class Records:
         )
 
     def cancel(self, run_id: str) -> None:
-        """Cancel what an earlier demo left, unless it is at work just now."""
+        """Cancel what an earlier demo left, unless it is over by now."""
         try:
             self._runner.run(self._surefoot.cancel(run_id, reason="left by an earlier demo"))
         except Conflict:
@@ -126,6 +127,17 @@ class Records:
         async def decide() -> None:
             await self._surefoot.set_principal(by, roles=[Role.APPROVER, role])
             await (await self._surefoot.acting_as(by)).decide(approval_id, "approve")
+
+        self._runner.run(decide())
+
+    def edit(self, approval_id: str, name: str, version: int, ending: str, *, by: str, role: str) -> None:
+        """Approve a text that is an artifact with something at its end, as a principal of the demo's own."""
+
+        async def decide() -> None:
+            await self._surefoot.set_principal(by, roles=[Role.APPROVER, role])
+            who = await self._surefoot.acting_as(by)
+            text = (await who.artifact(name, version)).decode()
+            await who.decide(approval_id, "approve", changes=text + ending)
 
         self._runner.run(decide())
 

@@ -93,6 +93,15 @@ class Scene:
             self.records.approve(approval_id, by=MANAGER, role="manager")
         return self.records.is_approved(self.run.run_id)
 
+    def edit(self, ending: str) -> None:
+        """Approve the report with this at its end, instead of as it was approved before."""
+        [asked] = self.records.rows(
+            "select approval_id, binding ->> 'artifact' as name, (binding ->> 'version')::integer as version "
+            "from surefoot.approvals where run_id = :r and state = 'approved'",
+            r=self.run.run_id,
+        )
+        self.records.edit(asked["approval_id"], asked["name"], asked["version"], ending, by=MANAGER, role="manager")
+
     def _seen(self) -> tuple[int, int]:
         reference = f"{self.run.run_id}/"
         published = sum(row.reference.startswith(reference) for row in self.stage.publications())

@@ -109,6 +109,18 @@ def test_the_reader_kills_it_at_published_not_recorded(home: Path) -> None:
     assert facts["kills"][-1]["pid"] == pid
 
 
+def test_what_the_manager_edits_after_the_approval_is_what_is_published(home: Path) -> None:
+    demo = perform(home, "--edit")
+    facts = demo.facts()
+    folder = check_the_world(facts)
+    check_the_kills(facts, ["tool.transaction.after_commit", "while it waits for approval", "effect.after_send"], 3)
+    report = Path(facts["report_path"]).read_text()
+    assert report.endswith("Read and edited by the manager.\n")
+    told = [mail for mail in mails(folder / "mail.sqlite") if facts["report_sha256"] in mail.body]
+    assert len(told) == 1, "and the team is told of that one"
+    assert "the approval of the one before is superseded" in demo.said()
+
+
 def test_random_kills_on_a_server_and_a_file_of_ones_own(database_url: str, tmp_path: Path) -> None:
     data = tmp_path / "figures.csv"
     data.write_bytes(generated(7))

@@ -44,10 +44,10 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:  # n
             )
         case 4:
             saved = result("save_report")
-            subject = f"Published: {saved['name']} version {saved['version']}"
+            report = {"artifact": saved["name"], "version": saved["version"]}
             return _calls(
-                ToolCallPart("publish_report", {"artifact": saved["name"], "version": saved["version"]}),
-                ToolCallPart("tell_team", {"subject": subject, "body": f"{subject}, SHA-256 {saved['sha256']}."}),
+                ToolCallPart("publish_report", report),
+                ToolCallPart("tell_team", {**report, "sha256": saved["sha256"]}),
             )
         case _:
             return ModelResponse(parts=[TextPart(_summary(messages))])

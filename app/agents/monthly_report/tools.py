@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic_ai import RunContext
 
 from app.agents.monthly_report.csv_file import DailyFile, parse_month
@@ -19,7 +19,7 @@ from app.agents.monthly_report.publishing import Publication, PublishingService
 from app.agents.monthly_report.render import render
 from app.agents.monthly_report.request import ReportRequest, read_daily_file
 from outbox import Mail
-from steps import Absent, Action, Approval, Found, Refused, Tools
+from steps import Absent, Action, Approval, Found, Refused, Tools, after
 from transactions import ArtifactRef, Run, Tx
 
 PUBLISH_ATTEMPT_S = 8.0
@@ -154,9 +154,17 @@ async def published(action: Action[Deps], artifact: str, version: int) -> Found[
     return Found(publication, evidence=publication.model_dump(mode="json"))
 
 
+async def edited(tx: Tx[Deps], text: JsonValue, artifact: str, version: int) -> Mapping[str, Any]:  # noqa: ARG001
+    """The whole text as the manager wants it published is the next version of the report."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("give the whole text of the report as it is to be published")
+    saved = await tx.save_artifact(artifact, text.encode(), media_type="text/markdown")
+    return {"artifact": saved.name, "version": saved.version}
+
+
 @tools.effect(
     verify=published,
-    approval=Approval(by="role:manager", binds=report_version, expires=timedelta(days=3)),
+    approval=Approval(by="role:manager", binds=report_version, expires=timedelta(days=3), edit=edited),
     requires=saved_here,
     phase="Publishing",
     attempt_s=PUBLISH_ATTEMPT_S,
@@ -171,11 +179,20 @@ async def publish_report(action: Action[Deps], artifact: str, version: int) -> P
     return await publisher.publish(action.id, f"Monthly report {action.deps.request.month}", content.decode(), sha256)
 
 
-@tools.transaction(phase="Telling the team")
-async def tell_team(tx: Tx[Deps], subject: str, body: str) -> str:
-    """Mail the team."""
-    entry = await tx.outbox("mail", Mail(to=tx.deps.team, subject=subject, body=body))
-    return f"queued as {entry}"
+@tools.transaction(requires=after("publish_report"), phase="Telling the team")
+async def tell_team(tx: Tx[Deps], artifact: str, version: int, sha256: str) -> str:
+    """Mail the team that this version of the report is published; or the one that the manager made of it."""
+    edited = await tx.execute(
+        "select f.name, f.version, f.sha256 from surefoot.actions a join surefoot.artifacts f "
+        "on f.name = a.request ->> 'artifact' and f.version = cast(a.request ->> 'version' as integer) "
+        "where a.run_id = :run_id and a.tool = 'publish_report' and a.state = 'SUCCEEDED' and a.revises is not null",
+        run_id=tx.run.run_id,
+    )
+    if edited:
+        artifact, version, sha256 = edited[-1]["name"], edited[-1]["version"], edited[-1]["sha256"]
+    subject = f"Published: {artifact} version {version}"
+    mail = Mail(to=tx.deps.team, subject=subject, body=f"{subject}, SHA-256 {sha256}.")
+    return f"queued as {await tx.outbox('mail', mail)}"
 
 
 def _publisher(deps: Deps) -> PublishingService:
