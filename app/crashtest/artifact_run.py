@@ -60,7 +60,7 @@ _PATIENCE_S = 60.0
 _SHOWN = 20
 _RUN = (
     "insert into surefoot.runs (run_id, tenant, agent, principal, input, request_hash, state, event_seq)"
-    " values (%s, 'default', 'artifact run', 'nobody', '{}', 'h', 'running', 0)"
+    " values (%s, 'default', 'artifact run', 'nobody', '{}', 'h', 'queued', 0)"
 )
 _ACTION = (
     "insert into surefoot.actions (action_id, tenant, run_id, segment, turn, position, call_id, agent, tool, kind,"

@@ -152,18 +152,26 @@ class _Driver:
         """Say to whatever the subject's role is asked for what the subject's person says."""
         subject = self.ground.subject
         for row in await self.surefoot.pending_approvals():
-            kind, _, name = str(row["approver"]).partition(":")
+            kind, _, name = str(row["approvers"][0]).partition(":")
             if subject.role not in (None, name):
                 continue
             if subject.person == "cancel":
-                deed: dict[str, Any] = {"do": "cancel", "run": self.run_id}
-            else:
-                by = "ada" if kind == "role" else name
-                await self.surefoot.set_principal(by, roles=[Role.APPROVER, name])
-                asked = {"approval": row["approval_id"], "decision": subject.person}
-                deed = {"do": "decide", **asked, "by": by, "reason": "the case says so"}
-            await self._struck_first(CANCELLED if subject.person == "cancel" else DECIDED, deed)
-            await act(self.surefoot, deed)
+                await self._do(CANCELLED, {"do": "cancel", "run": self.run_id})
+                continue
+            # What supersedes another is what was changed, or is asked about anew.
+            changes = (
+                subject.changes.get(row["tool"]) if subject.person == "approve" and not row["supersedes"] else None
+            )
+            asked = {"approval": row["approval_id"], "decision": subject.person, "changes": changes}
+            people = ["ada", *(f"ada{n}" for n in range(2, row["people_min"] + 1))] if kind == "role" else [name]
+            for by in people:
+                if by not in row["agreed"]:
+                    await self.surefoot.set_principal(by, roles=[Role.APPROVER, name])
+                    await self._do(DECIDED, {"do": "decide", **asked, "by": by, "reason": "the case says so"})
+
+    async def _do(self, point: str, deed: Mapping[str, Any]) -> None:
+        await self._struck_first(point, deed)
+        await act(self.surefoot, deed)
 
     async def _settle(self) -> None:
         """Of what nobody knows, say what the world has: it happened, or, when nothing can arrive now, it did not."""
@@ -176,8 +184,7 @@ class _Driver:
                 continue
             said = {"outcome": "succeeded", "result": found[0]} if found else {"outcome": "absent", "result": None}
             deed = {"do": "settle", "action": row["action_id"], **said, "reason": "looked into the world"}
-            await self._struck_first(SETTLED, deed)
-            await act(self.surefoot, deed)
+            await self._do(SETTLED, deed)
 
     async def _struck_first(self, point: str, deed: Mapping[str, Any]) -> None:
         """Let those processes do it first that the case kills at it."""

@@ -140,7 +140,7 @@ def patient() -> None:
 def waits_before_lock() -> None:
     """The end of a segment counts the waits as its calls saw them when they deferred, before the run was locked."""
 
-    async def as_seen(_: object, wait: Any) -> Any:
+    async def as_seen(_: object, __: object, wait: Any) -> Any:
         return wait
 
     _replace(segments, "_seen_now", as_seen)

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 import httpx
@@ -58,6 +59,9 @@ SEGMENT_TURNS_MAX = 6  # less than the turns of a run, so that it goes through m
 _LOOK_S = 0.02
 _LOOKS_MAX = 200
 _MANAGER = Approval[Any, [str]](by="role:manager")
+_TWO = Approval[Any, [str]](by="role:manager", people_min=2)
+_NOBODY = Approval[Any, [str]](by="user:nobody", expires=timedelta(seconds=1))
+_LARGE_CENTS = 100_00
 _UNPROCESSABLE = 422
 _TOO_LONG = "a subject " * 20
 
@@ -117,8 +121,12 @@ def turns(errands: Errands, job: Any) -> list[Calls]:
         [("phone", {"text": "on a bad line"})],
         [("fax", {"text": "to nobody"})],
         [("announce", {"title": "party"}), ("sign", {"text": "party"}), ("write_note", {"text": "announced"})],
-        [("sign", {"text": "contract"}), ("engrave", {"title": "a note less"})],  # agreed to, and out of date by then
+        [
+            ("sign", {"text": "contract"}),
+            ("engrave", {"title": "a note more"}),
+        ],  # agreed to, and asked about anew by then
         [("open_ticket", {"subject": _TOO_LONG}), ("write_note", {"text": "never"})],  # refused, and what is behind it
+        [("whisper", {"text": "psst"}), ("write_note", {"text": "never"})],  # nobody says anything to it
         *([[("pay", {"cents": 1250})]] if errands.pay else []),
     ]
 
@@ -137,7 +145,7 @@ def says(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:  # noq
 
 def _told(messages: list[ModelMessage]) -> list[list[str]]:
     """Tool, outcome and words of every answer, in order. Without numbers that services draw, and how a try failed."""
-    drawn = {"publish", "submit_job", "phone", "fax", "announce", "pay"}
+    drawn = {"publish", "submit_job", "phone", "fax", "announce", "engrave", "pay"}
     told: list[list[str]] = []
     for part in [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]:
         if isinstance(part, ToolReturnPart):
@@ -167,9 +175,9 @@ async def write_note(tx: Tx[Deps], text: str) -> str:
     return text
 
 
-@tools.transaction(approval=_MANAGER)
+@tools.transaction(approval=_TWO)
 async def sign(tx: Tx[Deps], text: str) -> str:
-    """Sign it, once a manager has agreed."""
+    """Sign it, once two managers have agreed."""
     await _note(tx, f"signed: {text}")
     return text
 
@@ -211,8 +219,15 @@ async def notes_so_far(tx: Tx[Deps], title: str) -> Mapping[str, int]:  # noqa: 
 
 @tools.effect(verify=published, approval=Approval(by="role:manager", binds=notes_so_far), attempt_s=ATTEMPT_S)
 async def engrave(action: Action[Deps], title: str) -> int:
-    """Publish it, once a manager has agreed, and if no note was written since."""
+    """Publish it, once a manager has agreed, with the notes as they are."""
     return await _publish(action, title)
+
+
+@tools.transaction(approval=_NOBODY)
+async def whisper(tx: Tx[Deps], text: str) -> str:
+    """Note it, if somebody agrees who never does."""
+    await _note(tx, text)
+    return text
 
 
 async def submitted(action: Action[Deps], text: str) -> Found[int] | Absent:  # noqa: ARG001
@@ -270,7 +285,15 @@ async def fax(action: Action[Deps], text: str) -> None:  # noqa: ARG001
     raise NotSent("nobody answers")
 
 
-@tools.effect(at_most_once=True, attempt_s=ATTEMPT_S)
+def is_large(tx: Tx[Deps], cents: int) -> bool:  # noqa: ARG001
+    return cents > _LARGE_CENTS
+
+
+@tools.effect(
+    at_most_once=True,
+    attempt_s=ATTEMPT_S,
+    approval=Approval(by="role:manager", when=is_large, policy="payments of over 100"),
+)
 async def pay(action: Action[Deps], cents: int) -> int:
     """Pay where keys are not honoured and nothing can be looked up."""
     async with _client(action.deps.payments) as client:

@@ -24,7 +24,9 @@ _ACTIONS = """
 select a.action_id, a.turn, a.position, a.tool, a.state, a.gated,
        (select count(*) from surefoot.receipts r where r.action_id = a.action_id) as receipts,
        (select count(r.contradiction) from surefoot.receipts r where r.action_id = a.action_id) as contradictions,
-       (select count(*) from surefoot.approvals p where p.action_id = a.action_id and p.state = 'approved') as approved
+       (select count(*) from surefoot.approvals p where p.action_id = a.action_id and p.state = 'approved')
+       + (select count(*) from surefoot.events e where e.run_id = a.run_id and e.kind = 'approval.not_needed'
+           and e.data ->> 'action' = a.action_id) as approved
   from surefoot.actions a where a.run_id = :run_id order by a.turn, a.position, a.action_id"""
 _ARTIFACTS = "select name, version, sha256 from surefoot.artifacts where run_id = :run_id order by name, version"
 _EVENTS = "select seq, generation from surefoot.events where run_id = :run_id order by seq"

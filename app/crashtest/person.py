@@ -1,7 +1,7 @@
 """`python -m app.crashtest.person DEED`: what a person does to a run, in a process of its own that can be killed.
 
 DEED is JSON: {"do": "start", "agent": A, "input": I, "key": K}, {"do": "decide", "approval": ID, "decision": D,
-"by": B, "reason": W}, {"do": "settle", "action": ID, "outcome": O, "result": J, "reason": W} or
+"by": B, "reason": W, "changes": C}, {"do": "settle", "action": ID, "outcome": O, "result": J, "reason": W} or
 {"do": "cancel", "run": ID}. `by` is a principal that is there. Database and agents are those of the environment.
 """
 
@@ -23,7 +23,7 @@ async def act(surefoot: Surefoot, deed: Mapping[str, Any]) -> str:
             return await surefoot.start(deed["agent"], deed["input"], key=deed["key"])
         case "decide":
             who = await surefoot.acting_as(deed["by"])
-            return await who.decide(deed["approval"], deed["decision"], reason=deed["reason"])
+            return await who.decide(deed["approval"], deed["decision"], reason=deed["reason"], changes=deed["changes"])
         case "settle":
             return await surefoot.settle(deed["action"], deed["outcome"], reason=deed["reason"], result=deed["result"])
         case _:

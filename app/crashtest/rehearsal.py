@@ -139,7 +139,7 @@ class Stage:
             await who.decide(row["approval_id"], decision, reason=reason)
 
     def cancel(self, run: RunId | None = None, *, by: str = "a test") -> None:
-        """Cancel the run. Raises Conflict while it runs."""
+        """Cancel the run; one that runs is ended by its worker. Raises Conflict when it is over."""
         self._director.do(self._operator(by).cancel(self._run(run)))
 
     def settle(

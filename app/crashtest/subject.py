@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from pydantic import JsonValue
+
 Person = Literal["approve", "reject", "cancel"]
 # What of an effect is in the world, given its row of `surefoot.unknown_actions`: the result of each time it happened.
 LookedInto = Callable[[Mapping[str, Any]], Sequence[Any]]
@@ -30,7 +32,8 @@ class Subject:
     in every run (numbers that a database or a provider draws are not).
     at_most_once: tools whose effects can neither be asked about nor repeated, so that a run whose worker was struck in
     one of them rightly waits for a person; and what that person finds when they look into the world.
-    person: what is said to approvals, or that it cancels the run at one. unhurried: they say it once the run waits for
+    person: what is said to approvals, or that it cancels the run at one. changes: tools of which something else is
+    approved than was asked for, and what, as `decide` takes it. unhurried: they say it once the run waits for
     it, for an agent to which it matters what was done between two of its questions.
     """
 
@@ -44,4 +47,5 @@ class Subject:
     result: Callable[[Any], object] = _as_it_is
     at_most_once: Mapping[str, LookedInto] = field(default_factory=dict[str, LookedInto])
     person: Person = "approve"
+    changes: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     unhurried: bool = False

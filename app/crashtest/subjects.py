@@ -110,6 +110,7 @@ _BUNDLED = (
             role="manager",
             agents=f"{_HERE}.errands:errands",
             unhurried=True,
+            changes={"announce": {"title": "party, at eight"}},
             rows=(_NOTES,),
         ),
         (

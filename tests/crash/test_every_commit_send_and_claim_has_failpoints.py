@@ -19,7 +19,7 @@ OUTSIDE = ("app/demo/", "app/crashtest/")
 HAND_ON = {
     "transactions/database.py:transaction": "opens under the name it is given",
     "transactions/database.py:all_tenants": "opens under the name it is given",
-    "steps/calls.py:_commit": "commits under the name it is given",
+    "steps/calling.py:_commit": "commits under the name it is given",
     "steps/drive.py:once": "commits under the name it is given",
     "app/acting/base.py:_transaction": "opens under the name it is given",
     "app/acting/admin.py:_administration": "opens under the name it is given",
@@ -50,8 +50,7 @@ NOT_IN_A_RUN = {
     "worker.release": "made by a worker that is asked to stop",
     "watchdog.restart": "only when the engine has lost a segment: tests/races/test_watchdog.py",
     "share.wake": "only when runs share an action: tests/races/test_keys.py",
-    "watchdog.expire": "only when nobody decides for days: tests/races/test_watchdog.py",
-    "effect.withdraw": "only when an approval does not hold any more and the run has gone on to wait",
+    "effect.objected": "only when an approval does not hold any more and the run has gone on to wait",
     "effect.put_off": "only when an effect cannot be driven: tests/races/test_unknown_outcomes.py",
     "effect.stopped": "only when the other side does not let us: tests/races/test_classes_of_failure.py",
     "artifact.stage": "only where artifacts are in a store outside, as all of the sweeper's: "

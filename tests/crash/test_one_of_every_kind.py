@@ -12,8 +12,8 @@ from app.crashtest.session import Options, crashtest
 from app.crashtest.subjects import agents_with, bundled
 from tests.kit import open_folder
 
-PAID = "kill:effect.after_send:5"  # it has paid, and nobody can be asked whether it has
-NOT_PAID = "kill:effect.before_send:9"
+PAID = "kill:effect.after_send:6"  # it has paid, and nobody can be asked whether it has
+NOT_PAID = "kill:effect.before_send:10"
 # A person looks into the world and says what happened; and it is as if nobody had struck.
 ON_THE_DESK = (PAID, f"{NOT_PAID},kill:action.settle.after_commit:1")
 CASES = {
