@@ -40,10 +40,11 @@ ADMINS = frozenset({Role.ADMIN})
 
 @dataclass(frozen=True, slots=True)
 class Things:
-    """One of everything that a tenant can have; `key` is the idempotency key of a run."""
+    """One of everything that a tenant can have; `key` is the idempotency key of a run; `asking_id`: a run that asks."""
 
     tenant: str = "nowhere"
     run_id: str = "nope"
+    asking_id: str = "nope"
     approval_id: str = "nope"
     action_id: str = "nope"
     entry_id: str = "nope"
@@ -105,7 +106,7 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("undo", OPERATORS, "not found", lambda who, its: who.undo(its.run_id)),
     ("pending_approvals", EVERYONE, "own", lambda who, its: who.pending_approvals()),
     ("approval", EVERYONE, "not found", lambda who, its: who.approval(its.approval_id)),
-    ("approvals_of", EVERYONE, "not found", lambda who, its: who.approvals_of(its.run_id)),
+    ("approvals_of", EVERYONE, "not found", lambda who, its: who.approvals_of(its.asking_id)),
     ("decide", APPROVERS, "not found", lambda who, its: who.decide(its.approval_id, "approve")),
     ("desk", EVERYONE, "own", lambda who, its: who.desk()),
     ("action", EVERYONE, "not found", lambda who, its: who.action(its.action_id)),
@@ -205,11 +206,16 @@ async def _things(url: str, token_id: str) -> Things:
             assert await outbox.settle(session, [End(dead, "dead", "the address is gone")])
         unknown, action_id, _ = await scene.unknown(tenant=B)
         async with scene.database.all_tenants("announce") as session:
-            await workers.announce_agent(session, name="scripted", version="1", input_schema={}, limits={})
+            await workers.announce_agent(
+                session, name="scripted", version="1", input_schema={}, limits={"waiting_s_max": 1}
+            )
+        long_ago = "update surefoot.run_states set entered_at = entered_at - interval '30 days' where left_at is null"
+        await scene.rows(long_ago)
         await scene.rows("update surefoot.runs set agent = 'scripted', idempotency_key = 'key of ' || run_id")
     return Things(
         tenant=B,
         run_id=unknown.run_id,
+        asking_id=waiting.run_id,
         approval_id=waiting.action(0),
         action_id=action_id,
         entry_id=entry_id,
@@ -231,7 +237,10 @@ def ask(api: httpx.Client, route: tuple[str, str], its: Things, headers: dict[st
     """The route, about these things."""
     method, template = route
     ids = ("run_id", "approval_id", "action_id", "entry_id")
-    path = template.format(**{name: quote(getattr(its, name), safe="/:") for name in ids})
+    things = {name: getattr(its, name) for name in ids}
+    if template.endswith("/approvals"):
+        things["run_id"] = its.asking_id
+    path = template.format(**{name: quote(id, safe="/:") for name, id in things.items()})
     more = {"Idempotency-Key": its.key} if route == ("POST", "/runs") else {}
     asked = {"name": its.artifact, "version": 1, "old": 1, "new": 1} if path.startswith("/artifacts/") else None
     return api.request(method, path, json=ROUTES[route][1], headers={**headers, **more}, params=asked)

@@ -11,7 +11,7 @@ from transactions import DEFAULT_TENANT, ActionId, ArtifactRef, Run, RunId, Tx
 
 _RUN = (
     "insert into surefoot.runs (run_id, tenant, agent, principal, input, request_hash, state, event_seq)"
-    " values (%s, 'default', 'a', 'nobody', '{}', 'h', 'running', 0)"
+    " values (%s, 'default', 'a', 'nobody', '{}', 'h', 'queued', 0)"
 )
 _ACTION = (
     "insert into surefoot.actions (action_id, tenant, run_id, segment, turn, position, call_id, agent, tool, kind,"

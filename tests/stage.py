@@ -1,13 +1,19 @@
 """A site for the agents of `tests/agents/scripted.py`: every request to the model and outside is counted."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from tests.kit import Process, Site, World, Zygote, until
+from pydantic import JsonValue
+
+from app import Surefoot
+from tests.agents.scripted import AGENTS
+from tests.kit import Process, Site, World, Zygote, acting, until
 from tests.outside import Outside
 from transactions import failpoints
+from transactions.deciding import Decision
 
 Call = tuple[str, dict[str, Any]]
 # Points that a process passes at its own pace, whatever a run does.
@@ -66,9 +72,30 @@ class Stage(Site):
         """In the order the model asked."""
         return self.rows(
             "select p.*, a.position from surefoot.approvals p join surefoot.actions a using (action_id) "
-            "where p.run_id = %s order by a.turn, a.position",
+            "where p.run_id = %s order by a.turn, a.position, p.requested_at",
             run_id,
         )
+
+    def says(
+        self,
+        name: str,
+        decision: Decision,
+        approval_id: str,
+        *,
+        reason: str | None = None,
+        changes: JsonValue = None,
+    ) -> None:
+        """What a manager of this name says of an approval; returns once that is committed. Raises as `decide`."""
+
+        async def once() -> None:
+            surefoot = Surefoot(self.database_url, AGENTS)
+            try:
+                who = await acting(surefoot, name, "approver", "manager")
+                await who.decide(approval_id, decision, reason=reason, changes=changes)
+            finally:
+                await surefoot.close()
+
+        asyncio.run(once())
 
     def engine_rows(self, run_id: str, *states: str) -> int:
         """How many of the engine's rows of the run are in these states."""

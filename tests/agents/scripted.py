@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
@@ -38,11 +38,14 @@ create table if not exists scripted.notes (
     note bigint generated always as identity primary key, text text not null, run_id text not null
 );
 create table if not exists scripted.doors (door text primary key, is_open boolean not null);
+create table if not exists scripted.drafts (name text primary key, text text not null);
 """
 # Short, so that a verdict of "absent" is soon believed.
 ATTEMPT_S = 3.0
 # In the arguments of a call: the name of the artifact that the model was shown last.
 ARTIFACT = "$artifact"
+# What was made before a transaction, by run.
+THOUGHTS: dict[str, str] = {}
 MANAGER = Approval[Any, [str]](by="role:manager", expires=timedelta(days=3))
 
 
@@ -175,6 +178,16 @@ async def gated_note(tx: Tx[Deps], text: str) -> int:
     return await _note(tx, text)
 
 
+async def thought_over(deps: Deps, text: str) -> None:
+    THOUGHTS[deps.run.run_id] = f"{text}, thought over"
+
+
+@tools.transaction(approval=MANAGER, before=thought_over)
+async def gated_note_thought_over(tx: Tx[Deps], text: str) -> int:
+    """Write what was made of it before, once a manager has agreed."""
+    return await _note(tx, THOUGHTS[tx.run.run_id])
+
+
 @tools.transaction
 async def tell(tx: Tx[Deps], text: str) -> str:
     """Mail the team."""
@@ -198,6 +211,12 @@ async def send(action: Action[Deps], text: str) -> int:
 @tools.effect(at_most_once=True, attempt_s=ATTEMPT_S)
 async def send_blindly(action: Action[Deps], text: str) -> int:
     """Send it to the outside, as if that could not be searched."""
+    return await _post(action.deps, action.id, text)
+
+
+@tools.effect(at_most_once=True, attempt_s=ATTEMPT_S, approval=MANAGER)
+async def gated_send_blindly(action: Action[Deps], text: str) -> int:
+    """The same, once a manager has agreed."""
     return await _post(action.deps, action.id, text)
 
 
@@ -230,6 +249,34 @@ async def send_after_note(action: Action[Deps], text: str) -> int:
 @tools.effect(verify=sent, attempt_s=ATTEMPT_S, approval=MANAGER, requires=after("note"))
 async def gated_send_after_note(action: Action[Deps], text: str) -> int:
     """The same, once a manager has agreed."""
+    return await _post(action.deps, action.id, text)
+
+
+async def draft(tx: Tx[Deps], name: str) -> dict[str, str]:
+    """What is to be sent under this name, as it is now."""
+    [row] = await tx.execute("select text from scripted.drafts where name = :name", name=name)
+    return {"name": name, "text": row["text"]}
+
+
+async def redrafted(tx: Tx[Deps], change: JsonValue, name: str) -> dict[str, JsonValue]:
+    """The approver's own words, kept under a name of their own."""
+    await tx.execute("insert into scripted.drafts values (:name, :text)", name=f"{name}, edited", text=str(change))
+    return {"name": f"{name}, edited"}
+
+
+async def draft_sent(action: Action[Deps], name: str) -> Found[int] | Absent:
+    return await sent(action, name)
+
+
+@tools.effect(verify=draft_sent, attempt_s=ATTEMPT_S, approval=Approval(by="role:manager", binds=draft, edit=redrafted))
+async def gated_send_draft(action: Action[Deps], name: str) -> int:
+    """Send what is under this name to the outside, as a manager has approved it."""
+    return await _post(action.deps, action.id, str(action.bound["text"]))
+
+
+@tools.effect(verify=sent, attempt_s=ATTEMPT_S, approval=Approval(by="role:manager", people_min=2, not_requester=True))
+async def twice_gated_send(action: Action[Deps], text: str) -> int:
+    """Send it to the outside, once two managers have agreed who have not asked for it."""
     return await _post(action.deps, action.id, text)
 
 

@@ -88,7 +88,7 @@ async def test_bytes_that_are_gone_are_told_by_name(kept: Surefoot) -> None:
 
 def client(it: Surefoot) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(it.web, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://test")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 async def test_a_store_that_is_not_configured_is_named(database_url: str, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ async def desk(migrated: str) -> AsyncIterator[Desk]:
     surefoot = Surefoot(migrated, [])
     database = Database(migrated)
     transport = httpx.ASGITransport(surefoot.web, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://surefoot") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield Desk(surefoot, client, database)
     await surefoot.close()
     await database.close()

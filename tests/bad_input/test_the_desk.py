@@ -190,7 +190,7 @@ async def test_what_nobody_has_is_not_found(surefoot: Surefoot, action_id: str) 
 @pytest.mark.usefixtures("changes_nothing")
 async def test_over_http_each_refusal_has_its_status(made: Actions, surefoot: Surefoot) -> None:
     transport = httpx.ASGITransport(app=surefoot.web)
-    async with httpx.AsyncClient(transport=transport, base_url="http://surefoot") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
 
         async def refused(action_id: str, **body: object) -> tuple[int, str]:
             answer = await client.post(f"/actions/{action_id}/decision", json=body)

@@ -43,7 +43,7 @@ def test_beyond_loopback_it_serves_once_there_are_tokens(
 async def test_without_tokens_only_this_machine_is_answered(open_: str, host: str, status: int) -> None:
     surefoot = Surefoot(open_, [])
     transport = httpx.ASGITransport(surefoot.web, client=(host, 1234))
-    async with httpx.AsyncClient(transport=transport, base_url="http://surefoot") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
         answer = await client.get("/runs")
         assert answer.status_code == status
         if status == 403:
@@ -52,4 +52,17 @@ async def test_without_tokens_only_this_machine_is_answered(open_: str, host: st
             )
         forwarded = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
         assert (await client.get("/runs", headers=forwarded)).status_code == status
+    await surefoot.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("localhost", 200), ("127.0.0.1:8080", 200), ("[::1]:8080", 200), ("rebound.example", 403), ("127.0.0.1.x", 403)],
+)
+async def test_without_tokens_it_is_not_asked_under_a_name_of_somebody_else(open_: str, name: str, status: int) -> None:
+    """A page from elsewhere may have its own name lead here: the browser then says that name."""
+    surefoot = Surefoot(open_, [])
+    transport = httpx.ASGITransport(surefoot.web, client=("127.0.0.1", 1234))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{name}") as client:
+        assert (await client.post("/runs/none/cancel")).status_code == (404 if status == 200 else status)
     await surefoot.close()

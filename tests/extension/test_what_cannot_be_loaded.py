@@ -133,7 +133,7 @@ WRONG = {
     ),
     "an approval of nobody": (
         "Approval(by='manager')",
-        """Approval(by='manager'): say by="role:NAME" or by="user:NAME".""",
+        """Approval(by='manager'): say "role:NAME" or "user:NAME".""",
     ),
     "an import that fails": ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'."),
     "a mistake in the code": ("agent = 1 / 0", "ZeroDivisionError: division by zero. Correct it and start again."),

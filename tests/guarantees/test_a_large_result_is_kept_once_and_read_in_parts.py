@@ -124,7 +124,7 @@ def test_an_undo_is_given_the_whole_result(stage: Stage) -> None:
     run_id = stage.script([("place_long", {"text": "b", "lines": LINES})])
     stage.until_state(run_id, "completed")
     stage.until_quiet(run_id)
-    assert api.post(f"/runs/{run_id}/undo", json={"by": "eve", "reason": "test"}).status_code == 202
+    assert api.post(f"/runs/{run_id}/undo", json={"reason": "test"}).status_code == 202
     until("it is undone", lambda: any(sent.text.startswith("take back") for sent in stage.outside.sent))
     [undo] = [sent.text for sent in stage.outside.sent if sent.text.startswith("take back")]
     assert undo.startswith(f"take back {LINES} lines to thing ")

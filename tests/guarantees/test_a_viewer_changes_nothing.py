@@ -36,7 +36,7 @@ def test_control_where_no_role_is_asked_for_a_viewer_changes_everything(stage: S
         before = dump(stage.database_url)
         answer = ask(api, route, theirs, viewer)
         if route[1].startswith("/approvals"):
-            assert "needs the approval of role 'manager'" in answer.json()["error"]  # and this door is a second one
+            assert "needs the approval of role:manager" in answer.json()["error"]  # and this door is a second one
             continue
         assert answer.status_code != 403, route
         assert (answer.status_code >= 400) or dump(stage.database_url) != before, route

@@ -1,13 +1,9 @@
 """What a manager gates: a refusal or expiry tells the model and cancels what stands behind; else, the emitted order."""
 
-import asyncio
 import signal
 
-from app import Surefoot
-from steps import gate
-from tests.kit import acting
 from tests.stage import Call, Stage
-from transactions.approvals import Decision
+from transactions.deciding import Decision
 
 FIRST: Call = ("gated_send", {"text": "first"})
 SECOND: Call = ("gated_send", {"text": "second"})
@@ -97,24 +93,6 @@ def test_a_gated_transaction_writes_after_its_approval_only(stage: Stage) -> Non
     assert [note["text"] for note in stage.notes(run_id)] == ["gated"]
 
 
-def test_an_approval_that_no_longer_holds_when_it_is_used_is_none(stage: Stage) -> None:
-    run_id = approved_and_outdated(stage)
-    stage.working()
-    stage.until_state(run_id, "completed")
-    stage.until_quiet(run_id)
-    assert nothing_happened(stage, run_id)
-    first, behind = stage.told(run_id)
-    assert first == ["gated_send", "failed", "its approval has expired: ask again"]
-    assert behind[:2] == ["note", "failed"]
-
-
-def test_control_without_the_check_of_the_claim_it_is_used(stage: Stage) -> None:
-    run_id = approved_and_outdated(stage)
-    stage.working(broken=every_approval_holds)
-    stage.until_state(run_id, "completed")
-    assert [sent.text for sent in stage.outside.sent] == ["first"]
-
-
 def test_control_when_what_stands_behind_is_not_denied_it_happens(stage: Stage) -> None:
     stage.working()
     run_id = waiting(stage, FIRST, NOTE)
@@ -133,23 +111,6 @@ def test_control_when_what_stands_behind_is_not_denied_it_happens(stage: Stage) 
     assert [answer[1] for answer in stage.told(run_id)] == ["denied", "success"]
 
 
-def every_approval_holds() -> None:
-    async def objection(*_: object) -> None:
-        return
-
-    gate.objection = objection
-
-
-def approved_and_outdated(stage: Stage) -> str:
-    """A run whose approval was given while no worker lived, and has expired since."""
-    worker = stage.working()
-    run_id = waiting(stage, FIRST, NOTE)
-    worker.kill()
-    stage.approve(run_id)
-    stage.rows("update surefoot.approvals set expires_at = clock_timestamp()")
-    return run_id
-
-
 def waiting(stage: Stage, *calls: Call) -> str:
     """A run that asked for these in one response, and waits."""
     run_id = stage.script(list(calls))
@@ -164,12 +125,4 @@ def nothing_happened(stage: Stage, run_id: str) -> bool:
 
 def decide(stage: Stage, run_id: str, n: int, decision: Decision, *, reason: str | None = None) -> None:
     """The n-th approval that the run asked for."""
-    approval = stage.approvals(run_id)[n]["approval_id"]
-
-    async def once() -> None:
-        surefoot = Surefoot(stage.database_url, [])
-        ada = await acting(surefoot, "ada", "approver", "manager")
-        await ada.decide(approval, decision, reason=reason)
-        await surefoot.close()
-
-    asyncio.run(once())
+    stage.says("ada", decision, stage.approvals(run_id)[n]["approval_id"], reason=reason)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from steps import calls
+from steps import calling, calls
 from steps.journal import Done
 from tests.stage import Stage
 
@@ -101,4 +101,4 @@ def always_says_ran() -> None:
         done = settled(row, **how)
         return None if done is None else Done(done.value)
 
-    calls.settled_value = says_ran
+    calls.settled_value = calling.settled_value = says_ran

@@ -111,4 +111,4 @@ def nothing_is_required() -> None:
     async def met(*_: object) -> None:
         return None
 
-    gate.unmet = met
+    gate.Gate.unmet = met

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from tests.races.fences import SECRET, Acting, B, Connection, count, crossings, tables, views, violations
 from tests.races.scenes import ADA, Scene, open_scene
@@ -31,6 +32,13 @@ from transactions import (
 )
 from transactions.desk import Statement
 from transactions.segments import Ending
+
+_SAID = text(
+    "insert into surefoot.approval_decisions "
+    "(approval_id, n, tenant, decision, decided_by, in_right_of, authenticated) "
+    "select approval_id, 1, tenant, 'approve', 'eve', 'role:manager', true from surefoot.approvals "
+    "where approval_id = :approval_id"
+)
 
 
 async def populate(scene: Scene, tenant: Tenant) -> None:
@@ -100,6 +108,8 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
             session, consumers=["mail"], agents=(), worker_id=ADA, lease_s=60, limit=1
         ):
             await outbox.take_into_inbox(session, delivery)
+    async with scene.database.transaction("said", tenant) as session:
+        await session.execute(_SAID, {"approval_id": asked.action_id})
     await scene.end(execution, Ending(state=RunState.WAITING, turns=1, usage={}, waits=[sent, asked]))
 
 

@@ -8,7 +8,8 @@ import pytest
 from app import Surefoot
 from tests.bad_input.sentences import rows
 from tests.races.scenes import Scene, person
-from transactions import DEFAULT_TENANT, ApprovalId, Forbidden, RunId, SurefootError, Unauthenticated, approvals
+from transactions import DEFAULT_TENANT, ApprovalId, Forbidden, RunId, SurefootError, Unauthenticated, deciding
+from transactions.deciding import Said
 
 TIMES = 10
 
@@ -91,10 +92,8 @@ async def test_a_token_that_was_not_given_a_role_does_not_decide_by_it(scene: Sc
     async def decide(*roles: str) -> RunId:
         async with scene.database.transaction("approval.decide", DEFAULT_TENANT) as session:
             who = person("ada", *roles)
-            return await approvals.decide(
-                session, ApprovalId(waiting.action(0)), who=who, decision="approve", reason=None
-            )
+            return await deciding.decide(session, ApprovalId(waiting.action(0)), Said(who, "approve"))
 
-    with pytest.raises(Forbidden, match="needs the approval of role 'manager', and ada has the roles approver"):
+    with pytest.raises(Forbidden, match="needs the approval of role:manager; ada has: approver"):
         await decide("approver")
     assert await decide("approver", "manager") == waiting.run_id

@@ -117,7 +117,7 @@ async def _did(scene: Scene, many: int) -> Execution:
 
 async def _request(scene: Scene, execution: Execution, by: str) -> list[undo.Done]:
     async with scene.database.transaction("run.undo", DEFAULT_TENANT) as session:
-        return list(await undo.request(session, execution.run_id, WAYS, by=by, reason="asked for"))
+        return list(await undo.request(session, execution.run_id, WAYS, by=by, authenticated=False, reason="asked for"))
 
 
 async def _claimed(scene: Scene) -> list[Delivery]:
@@ -167,7 +167,7 @@ async def test_what_another_run_relies_on_is_not_undone(scene: Scene) -> None:
     assert await standing() == "shared"
     async with scene.database.transaction("run.undo", DEFAULT_TENANT) as session:
         with pytest.raises(Conflict, match="nothing that can be undone"):
-            await undo.request(session, execution.run_id, WAYS, by="eve", reason="no")
+            await undo.request(session, execution.run_id, WAYS, by="eve", authenticated=False, reason="no")
     await scene.forced(
         "update surefoot.runs set state = 'cancelled', reason = 'no', ended_at = now() where run_id = %s", other.run_id
     )

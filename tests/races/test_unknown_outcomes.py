@@ -214,7 +214,7 @@ async def test_so_does_one_whose_claim_raises(effects: Any, monkeypatch: pytest.
     async def claim(*_: Any) -> Any:
         raise ValueError("no such draft")
 
-    monkeypatch.setattr(gate, "claim", claim)
+    monkeypatch.setattr(gate.Gate, "claim", claim)
     other = Other([7])
     driven = await effects(other, safety="verify")
     with pytest.raises(ValueError, match="no such draft"):

@@ -12,7 +12,7 @@ from app.acting import Acting
 from app.agents.ticket_triage.request import EXAMPLE, TriageRequest
 from app.demo.worlds import legacy_tracker, pager, tickets, web
 from tests.kit import Process, Site, Zygote, acting, until
-from transactions.approvals import Decision
+from transactions.deciding import Decision
 from transactions.desk import Outcome
 
 SERVICES = {"TICKETS": "tickets", "TRACKER": "legacy_tracker", "PAGER": "pager"}

@@ -145,7 +145,7 @@ def changed(change: Callable[[Spec], Spec]) -> None:
     object.__setattr__(ticket_triage, "specs", MappingProxyType(specs))
 
 
-def test_what_a_lead_agreed_to_is_not_done_when_the_triage_is_another_by_then(office: Office) -> None:
+def test_what_a_lead_agreed_to_is_asked_about_anew_when_the_triage_is_another_by_then(office: Office) -> None:
     site = office.site
     worker = site.working()
     run_id = office.start()
@@ -159,8 +159,13 @@ def test_what_a_lead_agreed_to_is_not_done_when_the_triage_is_another_by_then(of
     site.rows(again, run_id)
     office.decide(run_id)
     site.working()
+    office.decide(run_id, "reject")
     office.decide(run_id)
     site.until_state(run_id, "completed")
+    asked = "select state, difference from surefoot.approvals where run_id = %s order by requested_at"
+    first, second, *_ = site.rows(asked, run_id)
+    assert (first["state"], second["state"]) == ("superseded", "rejected")
+    assert second["difference"]["binding.revision"] == [1, 2]
     assert [issue.customer for issue in office.issues()] == [CUSTOMERS[2]]
     assert office.actions(run_id)["7/0:escalate"] == "CANCELLED"
     assert "3 tickets opened, 1 escalated, 1 paged. escalate of report 1: " in office.output(run_id)

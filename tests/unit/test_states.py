@@ -44,7 +44,7 @@ def test_ended_and_settled_are_the_states_that_nothing_leaves() -> None:
 
 def checked(definition: str) -> set[str] | None:
     """The values of a constraint that lists the states, else None."""
-    match = re.fullmatch(r"CHECK \(\(state = ANY \(ARRAY\[(.+)\]\)\)\)", definition)
+    match = re.fullmatch(r"CHECK \(\(state = ANY \(ARRAY\[(.+)\]\)\)\)( NOT VALID)?", definition)
     return set(re.findall(r"'([^']+)'", match[1])) if match else None
 
 

@@ -38,7 +38,7 @@ def test_the_command_says_since_when_why_and_what_to_do(site: Site) -> None:
 async def test_the_api_lists_them_and_takes_stuck_for_no_run(site: Site) -> None:
     surefoot = Surefoot(site.database_url, [])
     try:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(surefoot.web), base_url="http://here") as api:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(surefoot.web), base_url="http://localhost") as api:
             [row] = (await api.get("/runs/stuck")).raise_for_status().json()
             assert (row["run_id"], row["state"], row["limit_s"]) == ("old", "queued", 300)
             assert (await api.get("/runs/stuck", params={"limit": 0})).status_code == 422
