@@ -19,7 +19,7 @@ from transactions.actions import Ticket
 from transactions.deciding import Decision, Said
 from transactions.statements import load
 
-INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "600")) // 8
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 8
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 WANTED = ("approved", "rejected", "edited", "edited after all", "expired", "cancelled", "sent", "Conflict")
 EDITED = {"position": 0, "edited": True}

@@ -26,7 +26,7 @@ from transactions.actions import Ticket
 from transactions.desk import Outcome, Statement
 from transactions.statements import load
 
-INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "600")) // 10
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 10
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 OUTCOMES: tuple[Outcome, ...] = ("succeeded", "absent", "failed")
 _CLEAR = (

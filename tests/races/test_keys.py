@@ -37,7 +37,7 @@ from transactions.segments import Ending
 from transactions.statements import load
 from transactions.waits import Wait
 
-INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "600")) // 12
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 12
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 STATES = "select action_id, run_id, state, attempt from surefoot.actions where action_id like %s order by action_id"
 

@@ -34,7 +34,7 @@ from transactions.outbox import Delivery, End
 from transactions.statements import load
 from transactions.states import DELIVERY_TRANSITIONS, DeliveryState
 
-INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "600")) // 5
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 5
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 CONSUMERS = ("mail", "archive")
 TENANTS = (DEFAULT_TENANT, Tenant("b"))

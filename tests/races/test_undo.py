@@ -15,7 +15,7 @@ from transactions.outbox import Delivery
 from transactions.segments import Ending
 from transactions.statements import load
 
-INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "600")) // 50
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 50
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 WAYS = {"publish": undo.Way("withdraw", "number", "verify", EffectLimits(attempt_s=0.0001, attempts_max=5))}
 

@@ -18,7 +18,7 @@ from tests.races.scenes import ADA, BOB, EVE, VERSION, Scene, Waiting, register
 from transactions import Conflict, Execution, Fenced, RunId, RunState, Session, WorkerId
 from transactions.segments import Ending
 
-INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "600")) // 20
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 20
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 DEAD, GONE, OLD = WorkerId("dead"), WorkerId("gone"), WorkerId("old")
 OLD_VERSION = "report=0"
