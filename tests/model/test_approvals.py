@@ -169,9 +169,6 @@ class Approvals(Model):
         if self.run == "cancelling":
             self.run = "cancelled"
             return
-        if self.run == "cancelling":
-            self.run = "cancelled"
-            return
         outcomes = {"": "go", "pending": "open", "approved": "go"}
         for call in self.calls:
             call.wait = outcomes.get(call.approval, "denied")
