@@ -1,15 +1,31 @@
 """What was asked about anew when the world, or the policy, moves on meanwhile: each found by reading, and kept."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.races import invariants
-from tests.races.scenes import ADA, LEASE_S, Scene, question
-from transactions import DEFAULT_TENANT, ActionId, RunId, Session, actions, approvals, attempts, outbox, waits
+from tests.races.scenes import ADA, LEASE_S, Scene, person, question
+from transactions import (
+    DEFAULT_TENANT,
+    ActionId,
+    ApprovalId,
+    Forbidden,
+    RunId,
+    Session,
+    actions,
+    approvals,
+    attempts,
+    deciding,
+    outbox,
+    principals,
+    waits,
+)
 from transactions.actions import Request, Ticket
 from transactions.approvals import Objection
+from transactions.deciding import Said
 from transactions.segments import Begun
 
 
@@ -49,6 +65,38 @@ async def test_whoever_agreed_is_counted_again_when_it_is_done(scene: Scene) -> 
         async with scene.database.transaction("look", DEFAULT_TENANT) as session:
             found = await approvals.objection(session, question(waiting.execution, request, **terms))
         assert (None if found is None else found.why) == needed
+
+
+async def test_whoever_may_decide_by_escalation_may_change_it_too(scene: Scene) -> None:
+    """The new question would be escalated only later."""
+    waiting = await scene.about_to_wait(["approval"])
+    await scene.end(waiting.execution, waiting.ending())
+    dora = person("dora", "approver", "director")
+    await scene.administrate(
+        lambda session: principals.put(session, DEFAULT_TENANT, dora.name, roles=sorted(dora.roles), by="test")
+    )
+    asked = question(waiting.execution, scene.request(waiting.execution, 0, gated=True))
+    escalated = replace(asked, escalates=timedelta(minutes=1), escalates_to=("role:director",))
+    changed = Said(dora, "approve", changed=replace(escalated, arguments={"edited": 1}, binding={"edited": 1}))
+    rows = (
+        "update surefoot.approvals set escalates_to = '{role:director}', "
+        "escalates_at = clock_timestamp() + %s * interval '1 minute'"
+    )
+
+    async def decide() -> None:
+        async with scene.database.transaction("approval.decide", DEFAULT_TENANT) as session:
+            await deciding.decide(session, ApprovalId(waiting.action(0)), changed)
+
+    await scene.rows(rows, 1)
+    with pytest.raises(Forbidden):
+        await decide()
+    await scene.rows(rows, -1)
+    await decide()
+    seen = await scene.seen(waiting.run_id)
+    assert [row["state"] for row in seen["approvals"]] == ["superseded", "approved"]
+    async with scene.database.transaction("look", DEFAULT_TENANT) as session:
+        meant = replace(changed.changed or escalated, action_id=ActionId(f"{waiting.action(0)}~2"))
+        assert await approvals.objection(session, meant) is None
 
 
 async def _answered_late(scene: Scene) -> dict[str, Any]:
