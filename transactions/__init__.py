@@ -2,7 +2,7 @@
 
 from transactions.artifact_store import ArtifactStore
 from transactions.artifacts import ArtifactRef
-from transactions.canonical import canonical_json, request_hash, storable_reason
+from transactions.canonical import UNSTORABLE, canonical_json, is_storable, request_hash, storable_reason
 from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
 from transactions.errors import (
     ArtifactDamaged,
@@ -34,6 +34,7 @@ from transactions.wakeups import Wakeups
 
 __all__ = [
     "DEFAULT_TENANT",
+    "UNSTORABLE",
     "ActionId",
     "ActionState",
     "ApprovalId",
@@ -77,6 +78,7 @@ __all__ = [
     "WorkerId",
     "canonical_json",
     "failpoint",
+    "is_storable",
     "is_transient",
     "is_unstorable",
     "number",
