@@ -22,9 +22,9 @@ class VersionActs(Base):
     async def versions(self, *, limit: int = 200) -> Sequence[Mapping[str, Any]]:
         """A row for each agent of each application version, the newest version first: of the whole deployment.
 
-        `runs` and `bound_runs`, which the current version cannot carry on, are the tenant's. Needs an operator.
+        `runs` and `bound_runs`, which the current version cannot carry on, are the tenant's.
         """
-        async with self._transaction("read", Role.OPERATOR) as session:
+        async with self._transaction("read", Role.VIEWER) as session:
             return await versions.page(session, limit=limit)
 
     async def use_version(self, version: str) -> str:
