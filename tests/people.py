@@ -225,9 +225,8 @@ async def _things(url: str, token_id: str) -> Things:
             await versions.announce(session, "scripted=1", [serves])
         long_ago = "update surefoot.run_states set entered_at = entered_at - interval '30 days' where left_at is null"
         await scene.rows(long_ago)
-        await scene.rows(
-            "update surefoot.runs set agent = 'scripted', app_version = 'scripted=1', idempotency_key = 'key of ' || run_id"
-        )
+        named = "agent = 'scripted', app_version = 'scripted=1', idempotency_key = 'key of ' || run_id"
+        await scene.rows(f"update surefoot.runs set {named}")
     return Things(
         tenant=B,
         run_id=unknown.run_id,

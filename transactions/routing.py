@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from transactions import readers, steering, stopping
 from transactions.database import fetch_all, fetch_one
 from transactions.events import Event, number
-from transactions.ids import RunId, Tenant
+from transactions.ids import RunId
 from transactions.statements import load
 from transactions.states import RunState
 
@@ -21,8 +21,8 @@ BY = "watchdog"
 class Misrouted:
     """A workflow of the engine that is for version `was`, and whose run `version` carries on.
 
-    `begun`: some steps of it may be recorded, which are replayed there. `tenant`, `run_id`: None where its segment is
-    settled: then somebody has to tell the engine so.
+    `begun`: some steps of it may be recorded, which are replayed there. `run_id`, `segment`: None where that is settled:
+    then somebody has to tell the engine so.
     """
 
     workflow_id: str
@@ -30,7 +30,6 @@ class Misrouted:
     version: str
     begun: bool
     run_id: RunId | None
-    tenant: Tenant | None
     segment: int | None
 
 
@@ -80,13 +79,13 @@ async def _move(session: AsyncSession, found: Sequence[Misrouted]) -> int:
     return len(rows)
 
 
-async def unreadable(session: AsyncSession, *, gone_s: float, limit: int) -> Sequence[tuple[RunId, str]]:
+async def unreadable(session: AsyncSession, *, gone_s: float, limit: int) -> Sequence[RunId]:
     """Runs whose agent is served by a live version, but by none that can carry them on, nor was for `gone_s` seconds.
 
     A run whose agent nobody serves now just waits: all workers may be on their way up.
     """
     rows = await fetch_all(session, _ROUTING["unreadable"], gone_s=gone_s, run_id=None, limit=limit)
-    return [(row["run_id"], row["tenant"]) for row in rows]
+    return [RunId(row["run_id"]) for row in rows]
 
 
 async def hold_unreadable(session: AsyncSession, run_id: RunId, *, gone_s: float) -> bool:
@@ -105,10 +104,10 @@ async def hold_unreadable(session: AsyncSession, run_id: RunId, *, gone_s: float
     return True
 
 
-async def readable_again(session: AsyncSession, *, limit: int) -> Sequence[tuple[RunId, str]]:
+async def readable_again(session: AsyncSession, *, limit: int) -> Sequence[RunId]:
     """Runs that are held until a live version can carry them on, and one can."""
     rows = await fetch_all(session, _ROUTING["readable_again"], limit=limit)
-    return [(row["run_id"], row["tenant"]) for row in rows]
+    return [RunId(row["run_id"]) for row in rows]
 
 
 async def let_go_on(session: AsyncSession, run_id: RunId) -> bool:

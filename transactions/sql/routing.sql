@@ -7,7 +7,7 @@ with live as materialized (
       from surefoot.workers w left join surefoot.versions v on v.version = w.version
      where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version),
 nobodys as (
-    select d.workflow_uuid as workflow_id, d.application_version as was, d.status, r.run_id, r.tenant, r.agent, s.n as segment,
+    select d.workflow_uuid as workflow_id, d.application_version as was, d.status, r.run_id, r.agent, s.n as segment,
            coalesce(s.executions, 1) > 0 as begun, r.pinned_version,
            exists (select 1 from live l where l.version = d.application_version) as was_lives
       from dbos.workflow_status d
@@ -25,7 +25,7 @@ routed as (
         or (not b.begun and b.status <> 'PENDING'
             and exists (select 1 from live l join surefoot.version_agents a on a.version = l.version and a.agent = b.agent
                          where l.current_since > (select v.current_since from surefoot.versions v where v.version = b.was))))
-select workflow_id, was, version, begun, run_id, tenant, segment
+select workflow_id, was, version, begun, run_id, segment
   from routed where version is not null and version is distinct from was
  order by workflow_id limit :limit
 
@@ -40,7 +40,7 @@ returning d.workflow_uuid
 
 -- name: unreadable
 -- readers: versions that could carry the run on, if one of their workers lived.
-select r.run_id, r.tenant,
+select r.run_id,
        (select string_agg(v.version, ', ' order by v.current_since desc)
           from surefoot.version_agents a join surefoot.versions v on v.version = a.version
          where a.agent = r.agent and (r.agent_version is null or r.state_version = any(a.reads))
@@ -67,6 +67,6 @@ select r.run_id, r.tenant,
  order by r.run_id limit :limit
 
 -- name: readable_again
-select run_id, tenant from surefoot.runs
+select run_id from surefoot.runs
  where state = 'held' and held_for = 'version' and surefoot.version_for(run_id) is not null
  order by run_id limit :limit

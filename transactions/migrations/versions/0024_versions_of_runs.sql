@@ -56,19 +56,25 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
      order by v.current_since desc, v.n desc limit 1
 $$;
 
--- Asks the engine for an execution of a segment, by the version that can carry the run on. While none of those has a
--- worker it waits for one, and the watchdog of another version moves or holds it; where there is none at all, the
--- current version takes it up, and holds it with the reason.
-create function surefoot.hand_to_engine(run_id text, n integer) returns void
+-- The one place that asks the engine for an execution. Null: whoever it takes for the latest version.
+create function surefoot.ask_engine(run_id text, n integer, version text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform dbos.enqueue_workflow(
         workflow_name => 'surefoot.segment', queue_name => 'surefoot',
         positional_args => array[to_json(run_id), to_json(n)],
-        workflow_id => run_id || ':' || n,
-        app_version => coalesce(
-            surefoot.version_for(run_id), surefoot.version_for(run_id, false),
-            (select surefoot.current_version(r.agent) from surefoot.runs r where r.run_id = hand_to_engine.run_id)));
+        workflow_id => run_id || ':' || n, app_version => version);
+end $$;
+
+-- Has a segment executed by the version that can carry its run on. While none of those has a worker it waits for one,
+-- and the watchdog of another version moves or holds it; where there is none at all, the current version takes it up,
+-- and holds it with the reason. Under the caller's role: what it may see of runs decides.
+create function surefoot.hand_to_engine(run_id text, n integer) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform surefoot.ask_engine(run_id, n, coalesce(
+        surefoot.version_for(run_id), surefoot.version_for(run_id, false),
+        (select surefoot.current_version(r.agent) from surefoot.runs r where r.run_id = hand_to_engine.run_id)));
 end $$;
 
 create or replace function surefoot.enqueue_segment(run_id text, n integer) returns void
