@@ -31,7 +31,7 @@ _LEASE_SLACK_S = 15.0
 
 
 class Unreadable(Exception):
-    """The effect is of a run that this version of its agent cannot read."""
+    """The effect is of a run that this version of its agent cannot read, or of a tool that it has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,10 @@ class Drive:
             raise Unreadable(
                 f"the run's state is of version {identity['state_version']}, which version {agent.version} of "
                 f"{agent.name} cannot read: a worker of a version that can takes it"
+            )
+        if action["tool"] not in agent.specs:
+            raise Unreadable(
+                f"version {agent.version} of {agent.name} has no tool {action['tool']}: start one that has"
             )
         spec = agent.specs[action["tool"]]
         run = bench.run(identity)

@@ -21,8 +21,8 @@ BY = "watchdog"
 class Misrouted:
     """A workflow of the engine that is for version `was`, and whose run `version` carries on.
 
-    `begun`: some steps of it may be recorded, which are replayed there. `run_id`, `segment`: None where that is settled:
-    then somebody has to tell the engine so.
+    `begun`: some steps of it may be recorded, which are replayed there. `run_id`, `segment`: None where that is
+    settled: then somebody has to tell the engine so.
     """
 
     workflow_id: str
