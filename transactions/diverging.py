@@ -51,7 +51,7 @@ async def end(
         await readers.refuse(session, run, version=serving.version, why=f"{words}; {why}")
     elif await _in_a_row(session, run) + 1 >= divergences_max:
         reason = (
-            f"{words}; that was the {divergences_max}th time in a row: make the code of agent {run['agent']} take the "
+            f"{words}; that makes {divergences_max} in a row: make the code of agent {run['agent']} take the "
             "same steps each time, raise its version when they change, then `surefoot runs release`"
         )
         await stopping.hold(session, run_id, n, reason=reason)

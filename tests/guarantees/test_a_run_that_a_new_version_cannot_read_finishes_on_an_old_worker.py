@@ -1,4 +1,4 @@
-"""A version says which states of runs it can read: the others are left to workers that can, else held with the reason."""
+"""A version says which states of runs it can read; others are left to workers that can, else held with the reason."""
 
 from dataclasses import replace
 
