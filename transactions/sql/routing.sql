@@ -13,10 +13,9 @@ nobodys as (
       from dbos.workflow_status d
       left join (surefoot.segments s join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n)
              on s.state = 'open' and d.workflow_uuid = s.run_id || ':' || s.n
-     where d.name = 'surefoot.segment'
-       and (d.status in ('ENQUEUED', 'DELAYED')
-            or (d.status = 'PENDING'
-                and not exists (select 1 from surefoot.workers w where w.worker_id = d.executor_id and w.state = 'live')))),
+     where d.name = 'surefoot.segment' and d.status in ('ENQUEUED', 'PENDING')  -- which have an index of their own
+       and (d.status = 'ENQUEUED'
+            or not exists (select 1 from surefoot.workers w where w.worker_id = d.executor_id and w.state = 'live'))),
 routed as (
     select b.*, case when b.run_id is null then :version else surefoot.version_for(b.run_id) end as version
       from nobodys b
@@ -33,7 +32,7 @@ select workflow_id, was, version, begun, run_id, segment
 update dbos.workflow_status d set application_version = m.version
   from unnest(cast(:ids as text[]), cast(:was as text[]), cast(:versions as text[])) as m (id, was, version)
  where d.workflow_uuid = m.id and d.application_version is not distinct from m.was
-   and (d.status in ('ENQUEUED', 'DELAYED')
+   and (d.status = 'ENQUEUED'
         or (d.status = 'PENDING'
             and not exists (select 1 from surefoot.workers w where w.worker_id = d.executor_id and w.state = 'live')))
 returning d.workflow_uuid
@@ -51,7 +50,7 @@ select r.run_id,
  where s.state = 'open' and r.state in ('queued', 'running')
    and (cast(:run_id as text) is null or r.run_id = :run_id)
    and s.created_at < clock_timestamp() - make_interval(secs => :gone_s)
-   and (d.status in ('ENQUEUED', 'DELAYED')
+   and (d.status = 'ENQUEUED'
         or (d.status = 'PENDING'
             and not exists (select 1 from surefoot.workers w where w.worker_id = d.executor_id and w.state = 'live')))
    and not exists (select 1 from surefoot.workers w where w.version = d.application_version and w.state = 'live'
