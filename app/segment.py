@@ -131,7 +131,8 @@ class _Execution:
         run_id = self._begun.execution.run_id
         try:
             ending = await self._parts.interrupts.unless_cancelling(run_id, self._run_agent())
-            self._journal.check_end(self._begun.steps)
+            if ending.state is not RunState.QUEUED:  # which it may be earlier than before: it hands on what is left
+                self._journal.check_end(self._begun.steps)
         except Diverged as diverged:
             await self._diverge(diverged)
             return

@@ -66,7 +66,7 @@ async def admit(
     The caller holds the run row's lock. A record that has to be migrated is, in this transaction, and with an event.
     """
     if run["pinned_version"] not in (None, serving.version):
-        await _pass_on(session, run, version=serving.version, why=f"it was moved to version {run['pinned_version']!r}")
+        await _pass_on(session, run, version=serving.version, why=f"it was moved to {run['pinned_version']!r} alone")
         return None
     reader = serving.agents.get(run["agent"])
     why = await _why_not(session, run, serving.version, reader)
