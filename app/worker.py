@@ -100,7 +100,7 @@ class Worker:
     async def _announce(self, session: Session) -> None:
         """What this worker serves, in one order everywhere: each locks its row."""
         if await versions.announce(session, self.version, serves(self.agents)):
-            _log.warning("version %r is new, and current from now on", self.version)
+            _log.info("version %r is new, and current from now on", self.version)
         for one in sorted(self.subscriptions, key=lambda one: one.name):
             await subscriptions.announce(
                 session,
