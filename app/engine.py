@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ _APPLICATION = "surefoot"
 WORKFLOW = "surefoot.segment"
 _DESTROY_EXTRA_S = 10
 _NOTICE_S = 0.05
+_NOTICES_MAX = 40
 
 Segment = Callable[[str, int], Awaitable[None]]
 
@@ -109,15 +111,20 @@ async def destroy(drain_s: float) -> None:
 async def abandon(cut: Callable[[], None]) -> None:
     """Leave the engine of a worker whose loop stands still for good. `cut` takes the database away from it.
 
-    Its threads are told to end first, and then find no database; without one they would try again for ever. Nobody
-    waits for them: one may be handing a workflow to the loop.
+    Its threads are told to end first, and then find no database; without one they would try again for ever. They are
+    waited for only so long: one may be handing a workflow to the loop.
     """
     dead = _dbos._dbos_global_instance  # pyright: ignore[reportPrivateUsage]
     if dead is not None and dead._sys_db_field is not None:  # pyright: ignore[reportPrivateUsage]
         dead._sys_db_field._retry_connection_errors = False  # pyright: ignore[reportPrivateUsage]
         dead._background_threads.clear()  # pyright: ignore[reportPrivateUsage]
+    claiming = [thread for thread in threading.enumerate() if thread.name.startswith("queue-worker-")]
     leaving = asyncio.create_task(destroy(0))
     await asyncio.sleep(_NOTICE_S)
+    for _ in range(_NOTICES_MAX):
+        if not any(thread.is_alive() for thread in claiming):
+            break
+        await asyncio.sleep(_NOTICE_S)
     cut()
     await leaving
 
