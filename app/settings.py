@@ -37,6 +37,10 @@ class Settings:
     # Where the bytes of artifacts are: the store to write to first, and others to read from. None: Postgres.
     artifacts: str | None = None
     artifacts_sweep_s: float = 3600.0
+    # What distinguishes this build from others with the same versions of agents.
+    version: str | None = None
+    # A version without a worker for so long is gone: a newer one takes its place, what only it can read is held.
+    version_grace_s: float = 60.0
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> "Settings":
@@ -59,7 +63,18 @@ class Settings:
             drain_s=_number(env, "SUREFOOT_DRAIN_S", 20.0, at_least=0.0),
             artifacts=env.get("SUREFOOT_ARTIFACTS") or None,
             artifacts_sweep_s=_number(env, "SUREFOOT_ARTIFACTS_SWEEP_S", 3600.0, at_least=1.0),
+            version=_build(env),
+            version_grace_s=_number(env, "SUREFOOT_VERSION_GRACE_S", 60.0, at_least=0.1),
         )
+
+
+def _build(env: Mapping[str, str]) -> str | None:
+    text = env.get("SUREFOOT_VERSION") or None
+    if text is not None and not re.fullmatch(r"[A-Za-z0-9._+-]{1,100}", text):
+        raise InvalidInput(
+            f"SUREFOOT_VERSION={text!r}: name the build with 1 to 100 letters, digits and ._+-, such as a commit."
+        )
+    return text
 
 
 def _webhook(env: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from app import engine
 from app.interrupts import Interrupts
+from app.router import Router
 from app.segment import Segments
+from app.serving import application_version, serving
 from app.settings import Settings
 from app.sweeper import Sweeper
 from app.watchdog import Watchdog
@@ -48,11 +50,6 @@ def migrate_database(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
     """Bring the schema, and the tables that agents declare, up to date."""
     tables = [agent.tables for agent in agents if agent.tables is not None]
     migrate.migrate(url, engine_schema=engine.migrate, tables=tables)
-
-
-def application_version(agents: Sequence[DurableAgent[Any]]) -> str:
-    """What a recorded history belongs to: the agents and their versions."""
-    return " ".join(f"{agent.name}={agent.version}" for agent in sorted(agents, key=lambda agent: agent.name)) or "none"
 
 
 class EffectConsumer:
@@ -98,7 +95,7 @@ def build_worker(
     """
     database = Database(url, Limits().within(settings.lease_s))
     worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{SystemClock().new_id()[:12]}")
-    version = application_version(agents)
+    version = application_version(agents, settings.version)
     wakeups = Wakeups(url)
     lease = Lease(url, worker_id, settings.lease_s, end)
     by_name = {agent.name: agent for agent in agents}
@@ -110,6 +107,8 @@ def build_worker(
     consumers |= {subscription.name: subscription.consumer for subscription in subscribed}
     draining = asyncio.Event()
     interrupts = Interrupts(database, settings.watchdog_s)
+    router = Router(database, version, settings.version_grace_s)
+    served = serving(by_name, version)
     return Worker(
         settings=settings,
         database=database,
@@ -131,8 +130,8 @@ def build_worker(
             still_mine=lease.check,
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
-        watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check),
+        watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check, router),
         interrupts=interrupts,
-        segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set),
+        segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set, served),
         draining=draining,
     )

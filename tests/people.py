@@ -27,9 +27,11 @@ from transactions import (
     outbox,
     ownership,
     runs,
-    workers,
+    steering,
+    versions,
 )
 from transactions.outbox import End
+from transactions.versions import Serves
 
 A, B = Tenant("a"), Tenant("b")
 EVERYONE = frozenset(Role)
@@ -67,6 +69,12 @@ ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("GET", "/runs/{run_id}"): (EVERYONE, None),
     ("GET", "/runs/{run_id}/events"): (EVERYONE, None),
     ("POST", "/runs/{run_id}/cancel"): (OPERATORS, None),
+    ("GET", "/versions"): (EVERYONE, None),
+    ("POST", "/versions/current"): (OPERATORS, {"version": "scripted=1"}),
+    ("POST", "/runs/move"): (OPERATORS, {"begun_by": "scripted=1"}),
+    ("POST", "/runs/{run_id}/move"): (OPERATORS, None),
+    ("POST", "/runs/{run_id}/hold"): (OPERATORS, {"reason": "look first"}),
+    ("POST", "/runs/{run_id}/release"): (OPERATORS, None),
     ("GET", "/runs/{run_id}/undo"): (EVERYONE, None),
     ("POST", "/runs/{run_id}/undo"): (OPERATORS, None),
     ("GET", "/approvals"): (EVERYONE, None),
@@ -88,6 +96,8 @@ ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("GET", "/readyz"): (None, None),
 }
 
+# Nobody of another tenant than default may ask this.
+OF_THE_DEPLOYMENT = (("POST", "/versions/current"),)
 # What is said to somebody of another tenant: that there is no such thing, only what is one's own, or that it is not
 # theirs to ask.
 Across = Literal["not found", "own", "forbidden"]
@@ -102,6 +112,11 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("timeline", EVERYONE, "not found", lambda who, its: who.timeline(its.run_id)),
     ("release", OPERATORS, "not found", lambda who, its: who.release(its.run_id)),
     ("cancel", OPERATORS, "not found", lambda who, its: who.cancel(its.run_id)),
+    ("versions", EVERYONE, "own", lambda who, its: who.versions()),
+    ("use_version", OPERATORS, "forbidden", lambda who, its: who.use_version("scripted=1")),
+    ("hold", OPERATORS, "not found", lambda who, its: who.hold(its.run_id, reason="look first")),
+    ("move", OPERATORS, "not found", lambda who, its: who.move(its.run_id)),
+    ("move_all", OPERATORS, "own", lambda who, its: who.move_all(begun_by="scripted=1")),
     ("undoable", EVERYONE, "not found", lambda who, its: who.undoable(its.run_id)),
     ("undo", OPERATORS, "not found", lambda who, its: who.undo(its.run_id)),
     ("pending_approvals", EVERYONE, "own", lambda who, its: who.pending_approvals()),
@@ -206,12 +221,12 @@ async def _things(url: str, token_id: str) -> Things:
             assert await outbox.settle(session, [End(dead, "dead", "the address is gone")])
         unknown, action_id, _ = await scene.unknown(tenant=B)
         async with scene.database.all_tenants("announce") as session:
-            await workers.announce_agent(
-                session, name="scripted", version="1", input_schema={}, limits={"waiting_s_max": 1}
-            )
+            serves = Serves("scripted", "1", 1, frozenset({1}), {}, {"waiting_s_max": 1})
+            await versions.announce(session, "scripted=1", [serves])
         long_ago = "update surefoot.run_states set entered_at = entered_at - interval '30 days' where left_at is null"
         await scene.rows(long_ago)
-        await scene.rows("update surefoot.runs set agent = 'scripted', idempotency_key = 'key of ' || run_id")
+        named = "agent = 'scripted', app_version = 'scripted=1', idempotency_key = 'key of ' || run_id"
+        await scene.rows(f"update surefoot.runs set {named}")
     return Things(
         tenant=B,
         run_id=unknown.run_id,
@@ -267,6 +282,7 @@ LISTS = (
     (desk, "_DECISIONS", "unknown"),
     (desk, "_DECISIONS", "contradictions"),
     (backlog, "_OUTBOX", "deliveries_page"),
+    (steering, "_RUNS", "begun_by"),
     (artifacts, "_ARTIFACTS", "get"),
     (artifacts, "_ARTIFACTS", "page"),
 )

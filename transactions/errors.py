@@ -45,6 +45,18 @@ class Cancelling(BaseException):
     """The run is being cancelled: nothing new may begin. A BaseException, as `Fenced` is; the segment ends by it."""
 
 
+class Diverged(BaseException):
+    """The replay of a segment came to another step than its record has. A BaseException, as `Fenced` is, so that
+    nothing takes it for a result; the segment ends by it. `position` counts the segment's steps from 0.
+    """
+
+    def __init__(self, position: int, *, expected: str, found: str) -> None:
+        super().__init__(f"step {position} is {expected!r} in the record, and {found!r} now")
+        self.position = position
+        self.expected = expected
+        self.found = found
+
+
 class StoreUnavailable(SurefootError):
     """A store of artifacts does not answer now, or the sweeper had what was staged there: try it again."""
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, segments, waits
+from transactions import actions, steering, stopping, waits
 from transactions.canonical import canonical_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound, UnknownAgent
@@ -67,7 +67,8 @@ async def status(session: AsyncSession, run_id: RunId) -> Mapping[str, Any]:
 
 
 async def identity(session: AsyncSession, run_id: RunId) -> Mapping[str, Any]:
-    """`run_id`, `tenant`, `agent`, `input`, `principal`, `state`: what deps are made from. Raises NotFound."""
+    """`run_id`, `tenant`, `agent`, `input`, `principal`: what deps are made from. Whether it has `ended`; by which
+    `agent_version` it was begun, if any, and the `state_version` that this one wrote. Raises NotFound."""
     row = await fetch_one(session, _RUNS["identity"], run_id=run_id)
     if row is None:
         raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
@@ -91,16 +92,17 @@ async def timeline(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str
     return await fetch_all(session, _RUNS["timeline"], run_id=run_id)
 
 
-async def release(session: AsyncSession, run_id: RunId) -> None:
-    """Let a held run go on from its record. Raises NotFound, Conflict (it is not held)."""
+async def release(session: AsyncSession, run_id: RunId, *, by: str) -> None:
+    """Let a held run go on from its record; it waits again where something it waited for is open.
+
+    A version that refused it may try again. Raises NotFound, Conflict (it is not held).
+    """
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
     if run is None:
         raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
-    raised = await fetch_one(session, _RUNS["raise_segment_if_held"], run_id=run_id)
-    if raised is None:
+    if run["state"] != RunState.HELD:
         raise Conflict(f"Run {run_id} is {run['state']}, not held: there is nothing to release.")
-    await number(session, run_id, Event("run.released"))
-    await waits.enqueue_next(session, run_id, n=raised["segment"], tenant=raised["tenant"])
+    await steering.go_on(session, run, by=by, anywhere=True)
 
 
 async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) -> None:
@@ -126,7 +128,7 @@ async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) 
         await number(session, run_id, Event("run.cancelling", told))
         return
     await waits.deny_open(session, run_id, reason="the run was cancelled")
-    await segments.settle(session, run_id, run["segment"], outcome="cancelled")
+    await stopping.settle(session, run_id, run["segment"], outcome="cancelled")
     await execute(
         session, _RUNS["stop_if_open"], run_id=run_id, state=RunState.CANCELLED, ended=True, reason=f"{by}: {reason}"
     )

@@ -70,7 +70,7 @@ RUN_TRANSITIONS: Transitions = MappingProxyType(
         _R.QUEUED: frozenset({_R.RUNNING, _R.HELD, _R.FAILED, _R.CANCELLED}),
         _R.RUNNING: frozenset({_R.RUNNING, _R.QUEUED, _R.WAITING, _R.HELD, _R.CANCELLING, _R.COMPLETED, _R.FAILED}),
         _R.WAITING: frozenset({_R.QUEUED, _R.HELD, _R.CANCELLED}),
-        _R.HELD: frozenset({_R.QUEUED, _R.CANCELLED}),
+        _R.HELD: frozenset({_R.QUEUED, _R.WAITING, _R.CANCELLED}),
         _R.CANCELLING: frozenset({_R.CANCELLED}),
         _R.COMPLETED: frozenset(),
         _R.FAILED: frozenset(),

@@ -2,12 +2,13 @@
 
 import typer
 
-from app.cli import actions, approvals, artifacts, crashtest, db, demo, doctor, outbox, people, runs, serve
+from app.cli import actions, approvals, artifacts, crashtest, db, demo, doctor, outbox, people, runs, serve, versions
 
 main = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Durable AI agents on Postgres."
 )
 main.add_typer(runs.group, name="runs")
+main.add_typer(versions.group, name="versions")
 main.add_typer(approvals.group, name="approvals")
 main.add_typer(actions.group, name="actions")
 main.add_typer(outbox.group, name="outbox")

@@ -11,11 +11,14 @@ import typer
 from app.acting import Acting
 from app.cli.session import acting, ask, fail, opened
 from app.cli.stuck import stuck
+from app.cli.versions import hold, migrate
 from app.surefoot import Surefoot
 from transactions import RunState
 
 group = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and undo what they did.")
 group.command("stuck")(stuck)
+group.command("hold")(hold)
+group.command("migrate")(migrate)
 
 _POLL_S = 0.3
 _GOES_ON = (RunState.QUEUED, RunState.RUNNING, RunState.CANCELLING)

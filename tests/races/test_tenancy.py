@@ -50,6 +50,16 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
             " || jsonb_build_object('tenant', %s::text, 'worker_id', 'another'))).* from surefoot.workers w limit 1",
             B,
         )
+        version = (
+            "insert into surefoot.versions (version, tenant, current_since, current_by) values ('b=1', %s, now(), 'b')"
+        )
+        await scene.rows(version, B)
+        await scene.rows(
+            "insert into surefoot.version_agents select (jsonb_populate_record(null::surefoot.version_agents,"
+            " to_jsonb(a) || jsonb_build_object('tenant', %s::text, 'version', 'b=1', 'agent', 'b'))).*"
+            " from surefoot.version_agents a",
+            B,
+        )
     await scene.rows(
         "insert into surefoot.subscriptions (tenant, topic, consumer, passes_dead) values (%s, 't', 'c', false)", tenant
     )
@@ -64,6 +74,12 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
         "update surefoot.agents set limits = limits || '{\"waiting_s_max\": 0}'"
     )  # a run that waits is stuck
     execution = await scene.running(tenant)
+    await scene.rows(
+        "insert into surefoot.state_migrations (run_id, segment, tenant, from_state, to_state, version, messages)"
+        " values (%s, 0, %s, 1, 2, 'report=1', '[]')",
+        execution.run_id,
+        tenant,
+    )
     async with scene.database.all_tenants("token.create") as session:
         await principals.put(session, tenant, "eve", roles=["admin"], by="test")
         await tokens.create(session, tenant, "eve", scopes=None, expires=timedelta(days=1), by="test")

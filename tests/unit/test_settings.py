@@ -17,6 +17,7 @@ NUMBERS = {
     "SUREFOOT_STALLS_MAX": ("stalls_max", 1),
     "SUREFOOT_DRAIN_S": ("drain_s", 0),
     "SUREFOOT_ARTIFACTS_SWEEP_S": ("artifacts_sweep_s", 1),
+    "SUREFOOT_VERSION_GRACE_S": ("version_grace_s", 0.1),
 }
 
 WEBHOOK = {
@@ -41,6 +42,7 @@ def test_every_setting_can_be_said() -> None:
         "SUREFOOT_SMTP_URL": "smtp://127.0.0.1:25",
         "SUREFOOT_MAIL_FROM": "a@example.org",
         "SUREFOOT_ARTIFACTS": "file:///srv/artifacts",
+        "SUREFOOT_VERSION": "3f2a9c1",
         **WEBHOOK,
         **dict.fromkeys(NUMBERS, "7"),
     })  # fmt: skip
@@ -99,3 +101,9 @@ def test_what_a_webhook_may_reach_is_said_with_1() -> None:
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Settings().lease_s = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["a b", "x" * 101, "a/b", "é", "a\n"])
+def test_a_build_that_cannot_be_named_so_is_one_sentence(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^SUREFOOT_VERSION=.+: name the build with 1 to 100 letters, digits"):
+        Settings.from_env({"SUREFOOT_VERSION": text})

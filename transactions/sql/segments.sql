@@ -19,7 +19,13 @@ update surefoot.segments s
 
 -- name: ended_last
 select n, turns from surefoot.segments
- where run_id = :run_id and n < :n and outcome not in ('lost', 'held') order by n desc limit 1
+ where run_id = :run_id and n < :n and outcome not in ('lost', 'held', 'diverged', 'refused', 'migrated') order by n desc limit 1
+
+-- name: diverged_in_a_row
+select count(*) as diverged from surefoot.segments
+ where run_id = :run_id and n < :n and outcome = 'diverged'
+   and n > coalesce((select max(g.n) from surefoot.segments g
+                      where g.run_id = :run_id and g.n < :n and g.outcome not in ('lost', 'diverged', 'refused', 'migrated')), -1)
 
 -- name: open_next
 insert into surefoot.segments (run_id, n, tenant) values (:run_id, :n, :tenant)
@@ -28,17 +34,13 @@ insert into surefoot.segments (run_id, n, tenant) values (:run_id, :n, :tenant)
 select surefoot.enqueue_segment(:run_id, :n)
 
 -- name: lost
-select r.run_id, r.tenant, r.segment, r.stalls, d.status, d.application_version
+select r.run_id, r.tenant, r.segment, r.stalls, d.status
   from surefoot.segments s
   join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n
   left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
  where s.state = 'open' and r.state in ('queued', 'running', 'cancelling') and s.created_at < clock_timestamp() - interval '1 second'
    and (cast(:run_id as text) is null or r.run_id = :run_id)
-   and (d.workflow_uuid is null
-        or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED')
-        or (d.application_version <> :version  -- pending, or waiting in the queue for a worker of that version
-            and not exists (select 1 from surefoot.workers w where w.state = 'live'
-                             and (w.worker_id = d.executor_id or w.version = d.application_version))))
+   and (d.workflow_uuid is null or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED'))
  order by r.run_id limit :limit
 
 -- name: orphaned_executors
