@@ -67,6 +67,7 @@ class Segments:
     clock: Clock
     stalls_max: int
     draining: Callable[[], bool]
+    ended: Callable[[], None]
 
     async def execute(self, run_id: str, n: int) -> None:
         """One execution of segment `n`. Returns nothing: our tables are the record."""
@@ -286,6 +287,7 @@ class _Execution:
         failpoint("segment.before_end")
         await until_committed(end, self._bench.still_mine)
         self._bench.wakeups.poke("outbox")  # that commit may tell the run's state
+        self._parts.ended()
 
 
 def _waits(requests: DeferredToolRequests) -> list[Wait]:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from app import engine
+from app.dispatcher import Dispatcher
 from app.interrupts import Interrupts
+from app.scheduler import Scheduler
 from app.segment import Segments
 from app.settings import Settings
 from app.sweeper import Sweeper
@@ -97,7 +99,8 @@ def build_worker(
     end: called with the reason once this worker may not act any more; it must not return.
     """
     database = Database(url, Limits().within(settings.lease_s))
-    worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{SystemClock().new_id()[:12]}")
+    clock = SystemClock()
+    worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{clock.new_id()[:12]}")
     version = application_version(agents)
     wakeups = Wakeups(url)
     lease = Lease(url, worker_id, settings.lease_s, end)
@@ -110,6 +113,7 @@ def build_worker(
     consumers |= {subscription.name: subscription.consumer for subscription in subscribed}
     draining = asyncio.Event()
     interrupts = Interrupts(database, settings.watchdog_s)
+    dispatcher = Dispatcher(database, wakeups, settings.queue_poll_s, lease.check)
     return Worker(
         settings=settings,
         database=database,
@@ -132,7 +136,9 @@ def build_worker(
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
         watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check),
+        dispatcher=dispatcher,
+        scheduler=Scheduler(database, settings.watchdog_s, lease.check),
         interrupts=interrupts,
-        segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set),
+        segments=Segments(bench, effects, interrupts, clock, settings.stalls_max, draining.is_set, dispatcher.freed),
         draining=draining,
     )
