@@ -19,13 +19,15 @@ from transactions.ids import RunId, Tenant
 from transactions.statements import load
 
 _QUEUE = load("queue")
-# Of a tenant and agent at one look; when all of them were admitted, it looks again at once.
+# So many are seen of a lane at one look; where all of them are admitted, it ends, and the next one follows at once.
 _PER_LANE = 20
 _RIPENED_MAX = 1000
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 # A tenant and an agent; None: all of them.
 Scope = tuple[str | None, str | None]
+# Of a tenant and agent those that begin, or those that go on: each of them fits where another one does.
+Lane = tuple[str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,10 @@ class Head:
     def scopes(self) -> Sequence[Scope]:
         """Those whose limits hold for it."""
         return ((self.tenant, self.agent), (self.tenant, None), (None, self.agent), (None, None))
+
+    @property
+    def lane(self) -> Lane:
+        return self.tenant, self.agent, self.first
 
 
 @dataclass(slots=True)
@@ -86,8 +92,9 @@ class Look:
     again: bool = False
 
 
-def choose(heads: Sequence[Head], running: Mapping[str, int], left: Left) -> list[Head]:
-    """Those of the heads that are admitted, in their order; `left` is what is left after them.
+def choose(heads: Sequence[Head], running: Mapping[str, int], left: Left, *, per_lane: int) -> tuple[list[Head], bool]:
+    """Those of the heads that are admitted, in their order; `left` is what is left after them. And whether it ended
+    because of a lane, of which `per_lane` were seen, all are admitted: what follows may be more of it.
 
     heads: of each tenant in its order: by priority, those that go on before those that begin, then the oldest.
     running: how many run of each tenant. Each time it is the turn of the tenant of which the fewest run, and of those
@@ -99,6 +106,7 @@ def choose(heads: Sequence[Head], running: Mapping[str, int], left: Left) -> lis
     turns = [(running.get(tenant, 0), 0, mine[0].served_at, tenant) for tenant, mine in waiting.items()]
     heapq.heapify(turns)
     chosen: list[Head] = []
+    taken = Counter[Lane]()
     while turns:
         runs, _, served_at, tenant = heapq.heappop(turns)
         mine = waiting[tenant]
@@ -106,9 +114,12 @@ def choose(heads: Sequence[Head], running: Mapping[str, int], left: Left) -> lis
             head = mine.popleft()  # one that does not fit now will not later: what is left only becomes less
             if left.take(head):
                 chosen.append(head)
+                taken[head.lane] += 1
+                if taken[head.lane] == per_lane:
+                    return chosen, True
                 heapq.heappush(turns, (runs + 1, len(chosen), served_at, tenant))
                 break
-    return chosen
+    return chosen, False
 
 
 async def look(session: AsyncSession, *, fresh_s: float) -> Look:
@@ -129,10 +140,9 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
     of_tenants = Counter[str]()
     for row in found["running"]:
         of_tenants[row["tenant"]] += row["running"]
-    chosen = choose(heads, of_tenants, left)
+    chosen, again = choose(heads, of_tenants, left, per_lane=_PER_LANE)
     admitted = await _admit(session, chosen, left) if chosen else ()
-    again = _cut_off(heads, chosen)
-    backlog = again or len(chosen) < len(heads)
+    again, backlog = again and bool(admitted), again or len(admitted) < len(heads)
     told = _told(limits, left, again=again) | {"backlog": backlog, "handed": locked["handed"]}
     if any(found[name] != value for name, value in told.items()):
         as_json = {name: json.dumps(told[name]) for name in ("rooms", "full_for")}
@@ -177,17 +187,11 @@ async def _admit(session: AsyncSession, chosen: Sequence[Head], left: Left) -> S
         ns=[head.n for head in chosen],
         rated=[left.counts_start(head) for head in chosen],
     )
-    run_ids = [RunId(row["run_id"]) for row in rows]
-    await execute(session, _QUEUE["hand_to_engine"], run_ids=run_ids, ns=[row["n"] for row in rows])
-    await execute(session, _QUEUE["served"], tenants=sorted({row["tenant"] for row in rows}))
-    return run_ids
-
-
-def _cut_off(heads: Sequence[Head], chosen: Sequence[Head]) -> bool:
-    """Whether all that was seen of a tenant and agent was admitted, and there may be more of it."""
-    seen = Counter((head.tenant, head.agent, head.first) for head in heads)
-    taken = Counter((head.tenant, head.agent, head.first) for head in chosen)
-    return any(seen[lane] == n == _PER_LANE for lane, n in taken.items())
+    segments = {RunId(row["run_id"]): row["n"] for row in rows}
+    await execute(session, _QUEUE["hand_to_engine"], run_ids=list(segments), ns=list(segments.values()))
+    served = [head.tenant for head in reversed(chosen) if head.run_id in segments]
+    await execute(session, _QUEUE["served"], tenants=list(dict.fromkeys(served))[::-1])
+    return list(segments)
 
 
 def _told(limits: Sequence[Mapping[str, Any]], left: Left, *, again: bool) -> dict[str, Any]:

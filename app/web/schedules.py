@@ -46,22 +46,22 @@ async def schedules(who: Who) -> list[ScheduleView]:
     return [ScheduleView.model_validate(dict(row)) for row in await who.schedules()]
 
 
-@router.put("/schedules/{name}", status_code=204)
-async def set_schedule(who: Who, name: str, body: SetSchedule) -> None:
+@router.put("/schedules/{schedule}", status_code=204)
+async def set_schedule(who: Who, schedule: str, body: SetSchedule) -> None:
     given = body.model_dump()
-    await who.set_schedule(name, given.pop("agent"), given.pop("input"), **given)
+    await who.set_schedule(schedule, given.pop("agent"), given.pop("input"), **given)
 
 
-@router.delete("/schedules/{name}", status_code=204)
-async def remove(who: Who, name: str) -> None:
-    await who.remove_schedule(name)
+@router.delete("/schedules/{schedule}", status_code=204)
+async def remove(who: Who, schedule: str) -> None:
+    await who.remove_schedule(schedule)
 
 
-@router.post("/schedules/{name}/pause", status_code=204)
-async def pause(who: Who, name: str) -> None:
-    await who.pause_schedule(name)
+@router.post("/schedules/{schedule}/pause", status_code=204)
+async def pause(who: Who, schedule: str) -> None:
+    await who.pause_schedule(schedule)
 
 
-@router.post("/schedules/{name}/resume", status_code=204)
-async def resume(who: Who, name: str) -> None:
-    await who.resume_schedule(name)
+@router.post("/schedules/{schedule}/resume", status_code=204)
+async def resume(who: Who, schedule: str) -> None:
+    await who.resume_schedule(schedule)

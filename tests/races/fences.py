@@ -11,12 +11,18 @@ from transactions import DEFAULT_TENANT, Tenant
 B = Tenant("b")
 ROLES = ("surefoot_app", "surefoot_worker")
 # What is the deployment's: rows of tenant `default`, which every tenant sees and none but it changes.
-DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits")
+DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits", "limits", "dispatch")
 SHOWN_BY = ("worker_status", "outbox_topics")  # views of such rows
 SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
 ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
 APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions", "approval_decisions")
-NEVER_UPDATED = ("staged_objects", "artifact_sweeps")  # by surefoot_app, which has no right to
+NEVER_UPDATED = (
+    "staged_objects",
+    "artifact_sweeps",
+    "limits",
+    "dispatch",
+    "queue_turns",
+)  # by surefoot_app, which has no right to
 TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"

@@ -30,7 +30,7 @@ heads as (
          order by s.priority desc, s.queued_at, s.run_id limit :per_lane) h),
 live as (
     select w.agents, sum(w.slots)::integer as slots, bool_or(w.slots is null) as unbounded from surefoot.workers w
-     where w.state = 'live' and w.lease_until > clock_timestamp() group by w.agents),
+     where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.agents),
 running as (
     select s.tenant, s.agent, count(*) as running from surefoot.segments s where s.state = 'open' group by s.tenant, s.agent)
 select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_at, h.run_id), '[]') from heads h) as heads,
@@ -72,7 +72,7 @@ with chosen as (
      order by c.i for no key update of s skip locked)
 update surefoot.segments s set state = 'open', admitted_at = clock_timestamp(), rated = chosen.rated
   from chosen where s.run_id = chosen.run_id and s.n = chosen.n and s.state = 'waiting'
-returning s.run_id, s.n, s.tenant
+returning s.run_id, s.n
 
 -- name: hand_to_engine
 select surefoot.hand_to_engine(c.run_id, c.n)

@@ -13,44 +13,21 @@ alter table surefoot.segments
 update surefoot.segments s set agent = r.agent, admitted_at = s.created_at
   from surefoot.runs r where r.run_id = s.run_id and s.state = 'open';
 
-create or replace function surefoot.transitions() returns table (machine text, from_state text, to_state text)
-language sql immutable parallel safe as $$
-    select * from (values
-        ('runs', '[*]', 'queued'),
-        ('runs', 'queued', 'running'), ('runs', 'queued', 'held'), ('runs', 'queued', 'failed'),
-        ('runs', 'queued', 'cancelled'),
-        ('runs', 'running', 'queued'), ('runs', 'running', 'running'), ('runs', 'running', 'waiting'),
-        ('runs', 'running', 'held'), ('runs', 'running', 'cancelling'), ('runs', 'running', 'completed'),
-        ('runs', 'running', 'failed'),
-        ('runs', 'waiting', 'queued'), ('runs', 'waiting', 'held'), ('runs', 'waiting', 'cancelled'),
-        ('runs', 'held', 'queued'), ('runs', 'held', 'cancelled'),
-        ('runs', 'cancelling', 'cancelled'),
-        ('segments', '[*]', 'delayed'), ('segments', '[*]', 'waiting'), ('segments', '[*]', 'open'),
-        ('segments', 'delayed', 'waiting'), ('segments', 'delayed', 'settled'),
-        ('segments', 'waiting', 'open'), ('segments', 'waiting', 'settled'),
-        ('segments', 'open', 'settled'),
-        ('actions', '[*]', 'PREPARED'),
-        ('actions', 'PREPARED', 'IN_FLIGHT'), ('actions', 'PREPARED', 'SUCCEEDED'), ('actions', 'PREPARED', 'FAILED'),
-        ('actions', 'PREPARED', 'UNKNOWN'), ('actions', 'PREPARED', 'CANCELLED'),
-        ('actions', 'IN_FLIGHT', 'PREPARED'), ('actions', 'IN_FLIGHT', 'SUCCEEDED'),
-        ('actions', 'IN_FLIGHT', 'FAILED'), ('actions', 'IN_FLIGHT', 'UNKNOWN'),
-        ('actions', 'UNKNOWN', 'PREPARED'), ('actions', 'UNKNOWN', 'SUCCEEDED'), ('actions', 'UNKNOWN', 'FAILED'),
-        ('approvals', '[*]', 'pending'),
-        ('approvals', 'pending', 'approved'), ('approvals', 'pending', 'rejected'),
-        ('approvals', 'pending', 'expired'), ('approvals', 'pending', 'void'), ('approvals', 'pending', 'superseded'),
-        ('approvals', 'approved', 'void'), ('approvals', 'approved', 'superseded'),
-        ('outbox_deliveries', '[*]', 'parked'), ('outbox_deliveries', '[*]', 'pending'),
-        ('outbox_deliveries', 'parked', 'pending'), ('outbox_deliveries', 'parked', 'claimed'),
-        ('outbox_deliveries', 'parked', 'delivered'), ('outbox_deliveries', 'parked', 'dead'),
-        ('outbox_deliveries', 'parked', 'discarded'),
-        ('outbox_deliveries', 'pending', 'parked'), ('outbox_deliveries', 'pending', 'claimed'),
-        ('outbox_deliveries', 'pending', 'delivered'), ('outbox_deliveries', 'pending', 'dead'),
-        ('outbox_deliveries', 'pending', 'discarded'),
-        ('outbox_deliveries', 'claimed', 'parked'), ('outbox_deliveries', 'claimed', 'pending'),
-        ('outbox_deliveries', 'claimed', 'claimed'), ('outbox_deliveries', 'claimed', 'delivered'),
-        ('outbox_deliveries', 'claimed', 'dead'), ('outbox_deliveries', 'claimed', 'discarded'),
-        ('outbox_deliveries', 'dead', 'pending'), ('outbox_deliveries', 'dead', 'discarded')) as t (machine, from_state, to_state)
-$$;
+-- What may follow what of a segment, besides what is there of other machines.
+do $$
+declare
+    v_rows text;
+begin
+    select string_agg(format('(%L, %L, %L)', t.machine, t.from_state, t.to_state), ', ') into v_rows from (
+        select * from surefoot.transitions()
+        union all
+        values ('segments', '[*]', 'delayed'), ('segments', '[*]', 'waiting'), ('segments', '[*]', 'open'),
+               ('segments', 'delayed', 'waiting'), ('segments', 'delayed', 'settled'),
+               ('segments', 'waiting', 'open'), ('segments', 'waiting', 'settled'),
+               ('segments', 'open', 'settled')) t (machine, from_state, to_state);
+    execute format('create or replace function surefoot.transitions() returns table (machine text, from_state text, to_state text)
+                    language sql immutable parallel safe as $f$ select * from (values %s) as t (machine, from_state, to_state) $f$', v_rows);
+end $$;
 create trigger keep_first_state before insert on surefoot.segments
     for each row execute function surefoot.keep_transitions('run_id', 'n');
 create trigger keep_transitions before update on surefoot.segments

@@ -23,7 +23,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
                                              where d.tenant = 'default' and l.agent = any(d.reached))))
           order by l.everyone, l.agent desc limit 1),
         (select case when not exists (select 1 from surefoot.workers w
-                                       where w.state = 'live' and w.lease_until > clock_timestamp()
+                                       where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null
                                          and (w.agents is null or queued_why.agent = any(w.agents)))
                           then 'no live worker serves agent ' || queued_why.agent
                      when d.room = 0 then 'the live workers have no room: runs of others are before it' end
