@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from sqlalchemy import text
 
 from app import Surefoot
 from app.acting import Acting
-from tests.races.scenes import ADA, open_scene
+from tests.races.scenes import ADA, AGENT, open_scene
 from transactions import (
     Database,
     EntryId,
@@ -247,11 +248,13 @@ async def _things(url: str, token_id: str) -> Things:
                 session, name="scripted", version="1", input_schema={}, limits={"waiting_s_max": 1}
             )
         async with scene.database.transaction("schedule.set", B) as session:
-            await schedules.put(
-                session, B, Schedule("nightly-of-b", "scripted", {"turns": []}, "0 3 * * *"), by="admin-of-b"
+            nightly = Schedule("nightly-of-b", "scripted", {"turns": []}, "0 3 * * *")
+            await schedules.put(session, B, nightly, by="admin-of-b")
+            tomorrow = datetime.now(UTC) + timedelta(days=1)
+            await runs.start(
+                session, agent=AGENT, input={}, key=None, tenant=B, principal="admin-of-b", not_before=tomorrow
             )
-        await scene.start(B)
-        await scene.rows("update surefoot.segments set agent = 'agent-of-b' where tenant = 'b' and state = 'open'")
+        await scene.rows("update surefoot.segments set agent = 'agent-of-b' where state = 'delayed'")
         async with scene.database.all_tenants("limit.set") as session:
             await limits.put(session, Limit(B, "agent-of-b", running_max=9), by="ada")
         long_ago = "update surefoot.run_states set entered_at = entered_at - interval '30 days' where left_at is null"
@@ -296,10 +299,10 @@ def ask(api: httpx.Client, route: tuple[str, str], its: Things, headers: dict[st
 
 
 def dump(url: str) -> dict[str, Any]:
-    """Every row of every table of ours, but for the heartbeat of workers and when tokens were last used."""
+    """Every row of every table of ours, but for what workers say of themselves and when tokens were last used."""
     tables = "select relname from pg_class where relnamespace = 'surefoot'::regnamespace and relkind = 'r' order by 1"
     with psycopg.connect(url, row_factory=dict_row) as connection:
-        names = [row["relname"] for row in connection.execute(tables) if row["relname"] != "workers"]
+        names = [row["relname"] for row in connection.execute(tables) if row["relname"] not in ("workers", "dispatch")]
         rows = "select to_jsonb(t) - 'last_used_at' as row from surefoot.{} t order by to_jsonb(t)::text"
         return {
             name: [json.dumps(r["row"], sort_keys=True) for r in connection.execute(rows.format(name).encode())]

@@ -22,7 +22,7 @@ NEVER_UPDATED = (
     "limits",
     "dispatch",
     "queue_turns",
-)  # by surefoot_app, which has no right to
+)  # by surefoot_app
 TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"
