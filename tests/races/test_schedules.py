@@ -1,4 +1,4 @@
-"""Schedules, by the product's own functions: what was missed, what overlaps, what is refused, and two who come at once."""
+"""Schedules, by the product's own functions: what was missed, what overlaps, what is refused; two who come at once."""
 
 import asyncio
 from collections.abc import Sequence
