@@ -38,6 +38,7 @@ create table surefoot.dispatch (
 );
 insert into surefoot.dispatch (tenant) values ('default');
 create sequence surefoot.handed;
+select nextval('surefoot.handed');  -- so that its last value is one that was given out
 
 -- When a run of a tenant was last admitted: of those with as few running, who was not served for longest comes first.
 create table surefoot.queue_turns (
