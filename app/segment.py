@@ -71,6 +71,7 @@ class Segments:
     stalls_max: int
     draining: Callable[[], bool]
     serving: Serving
+    ended: Callable[[], None]
 
     async def execute(self, run_id: str, n: int) -> None:
         """One execution of segment `n`. Returns nothing: our tables are the record."""
@@ -296,6 +297,7 @@ class _Execution:
         failpoint("segment.before_end")
         await until_committed(end, self._bench.still_mine)
         self._bench.wakeups.poke("outbox")  # that commit may tell the run's state
+        self._parts.ended()
 
     async def _diverge(self, diverged: Diverged) -> None:
         """Told once: what goes on, goes on in another segment."""
@@ -315,6 +317,7 @@ class _Execution:
         if words is not None:
             _log.error("run %s: %s", execution.run_id, words)
         self._bench.wakeups.poke("outbox")
+        self._parts.ended()
 
 
 def _waits(requests: DeferredToolRequests) -> list[Wait]:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from app import engine
+from app.dispatcher import Dispatcher
 from app.interrupts import Interrupts
 from app.router import Router
+from app.scheduler import Scheduler
 from app.segment import Segments
 from app.serving import application_version, serving
 from app.settings import Settings
@@ -94,7 +96,8 @@ def build_worker(
     end: called with the reason once this worker may not act any more; it must not return.
     """
     database = Database(url, Limits().within(settings.lease_s))
-    worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{SystemClock().new_id()[:12]}")
+    clock = SystemClock()
+    worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{clock.new_id()[:12]}")
     version = application_version(agents, settings.version)
     wakeups = Wakeups(url)
     lease = Lease(url, worker_id, settings.lease_s, end)
@@ -109,6 +112,7 @@ def build_worker(
     interrupts = Interrupts(database, settings.watchdog_s)
     router = Router(database, version, settings.version_grace_s)
     served = serving(by_name, version)
+    dispatcher = Dispatcher(database, wakeups, settings.queue_poll_s, lease.check)
     return Worker(
         settings=settings,
         database=database,
@@ -131,7 +135,11 @@ def build_worker(
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
         watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check, router),
+        dispatcher=dispatcher,
+        scheduler=Scheduler(database, settings.watchdog_s, lease.check),
         interrupts=interrupts,
-        segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set, served),
+        segments=Segments(
+            bench, effects, interrupts, clock, settings.stalls_max, draining.is_set, served, dispatcher.freed
+        ),
         draining=draining,
     )

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app import engine, machine
+from app.dispatcher import Dispatcher
 from app.interrupts import Interrupts
+from app.scheduler import Scheduler
 from app.segment import Segments
 from app.serving import serves
 from app.settings import Settings
@@ -53,6 +55,8 @@ class Worker:
     sweeper: Sweeper
     relay: Relay
     watchdog: Watchdog
+    dispatcher: Dispatcher
+    scheduler: Scheduler
     interrupts: Interrupts
     segments: Segments
     draining: asyncio.Event
@@ -73,6 +77,8 @@ class Worker:
                 pid_start=machine.pid_start(os.getpid()) or "unknown",
                 lease_s=self.settings.lease_s,
                 consumers=self.relay.consumers,
+                slots=self.settings.runs_at_once,
+                agents=sorted(self.agents),
             )
             await self._announce(session)
         self.lease.start(registered_at)
@@ -92,6 +98,8 @@ class Worker:
         loops: Sequence[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = (
             ("relay", self.relay.run),
             ("watchdog", self.watchdog.run),
+            ("dispatcher", self.dispatcher.run),
+            ("scheduler", self.scheduler.run),
             ("interrupts", self.interrupts.run),
             ("sweeper", self.sweeper.run),
         )

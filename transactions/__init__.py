@@ -14,6 +14,7 @@ from transactions.errors import (
     Forbidden,
     InvalidInput,
     NotFound,
+    QueueFull,
     RequestChanged,
     StoreFailed,
     StoreUnavailable,
@@ -27,7 +28,7 @@ from transactions.failpoints import failpoint
 from transactions.failures import Classify, Failure, FailureClass
 from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
 from transactions.principals import Principal, Role
-from transactions.states import ActionState, ApprovalState, DeliveryState, RunState
+from transactions.states import ActionState, ApprovalState, DeliveryState, RunState, SegmentState
 from transactions.steps import StepRow
 from transactions.steps import record as record_steps
 from transactions.tx import Run, Tx
@@ -60,11 +61,13 @@ __all__ = [
     "Limits",
     "NotFound",
     "Principal",
+    "QueueFull",
     "RequestChanged",
     "Role",
     "Run",
     "RunId",
     "RunState",
+    "SegmentState",
     "Session",
     "StepRow",
     "StoreFailed",

@@ -17,6 +17,14 @@ class Conflict(SurefootError):
     """The request contradicts what is already recorded: a key with another input, a decision after the decision."""
 
 
+class QueueFull(SurefootError):
+    """As many runs wait to begin as may: nothing was started. Ask again after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class Unauthenticated(SurefootError):
     """Nobody knows who asks: no token, or one that does not count."""
 

@@ -1,6 +1,9 @@
 """A run: start it, look at it, cancel it."""
 
+import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -11,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from transactions import actions, steering, stopping, waits
 from transactions.canonical import canonical_json
 from transactions.database import execute, fetch_all, fetch_one
-from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound, UnknownAgent
+from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound, QueueFull, SurefootError, UnknownAgent
 from transactions.events import Event, number
 from transactions.ids import RunId, Tenant
 from transactions.statements import load
@@ -21,27 +24,46 @@ from transactions.words import check_words
 _RUNS = load("runs")
 _KEY_CHARACTERS_MAX = 255
 _INPUT_BYTES_MAX = 1024 * 1024
+PRIORITY_MAX = 100
+_RETRY_AFTER_S = 5
+_REFUSALS: Mapping[str, type[SurefootError]] = MappingProxyType(
+    {"SF001": Conflict, "SF002": UnknownAgent, "SF003": Forbidden, "SF006": InvalidInput}
+)
 
 
 async def start(
-    session: AsyncSession, *, agent: str, input: JsonValue, key: str | None, tenant: Tenant, principal: str
+    session: AsyncSession,
+    *,
+    agent: str,
+    input: JsonValue,
+    key: str | None,
+    tenant: Tenant,
+    principal: str,
+    priority: int = 0,
+    not_before: datetime | None = None,
 ) -> RunId:
     """Start a run in the caller's transaction. The same key and input is the same run.
 
-    Raises Conflict (the key came with another input), UnknownAgent, Forbidden (the tenant), InvalidInput.
+    priority: from -100 to 100, the higher first within its tenant. not_before: when it may begin; None: at once.
+    Raises Conflict (the key came with another input), UnknownAgent, Forbidden (the tenant), InvalidInput, QueueFull.
     """
-    text = canonical_json(input)
-    if len(text.encode()) > _INPUT_BYTES_MAX:
-        raise InvalidInput(
-            f"The input is over {_INPUT_BYTES_MAX} bytes: send a reference (a path, an artifact) instead."
-        )
-    if "\\u0000" in text:
-        raise InvalidInput("The input contains a NUL character, which Postgres cannot store: remove it.")
+    text = canonical_input(input)
     if key is not None and not 1 <= len(key) <= _KEY_CHARACTERS_MAX:
         raise InvalidInput(f"An idempotency key has 1 to {_KEY_CHARACTERS_MAX} characters: send a shorter one.")
+    check_priority(priority)
+    if not_before is not None and not_before.tzinfo is None:
+        raise InvalidInput(f"{not_before.isoformat()} has no time zone: write it as 2026-11-03T09:00:00+01:00.")
     try:
         row = await fetch_one(
-            session, _RUNS["start"], agent=agent, input=text, key=key, tenant=tenant, principal=principal
+            session,
+            _RUNS["start"],
+            agent=agent,
+            input=text,
+            key=key,
+            tenant=tenant,
+            principal=principal,
+            priority=priority,
+            not_before=not_before,
         )
     except DBAPIError as error:
         raise _start_error(error) from error
@@ -49,12 +71,34 @@ async def start(
     return RunId(row["run_id"])
 
 
+def canonical_input(input: JsonValue) -> str:
+    """The input as it is stored. Raises InvalidInput."""
+    text = canonical_json(input)
+    if len(text.encode()) > _INPUT_BYTES_MAX:
+        raise InvalidInput(
+            f"The input is over {_INPUT_BYTES_MAX} bytes: send a reference (a path, an artifact) instead."
+        )
+    if "\\u0000" in text:
+        raise InvalidInput("The input contains a NUL character, which Postgres cannot store: remove it.")
+    return text
+
+
+def check_priority(priority: int) -> None:
+    """Raises InvalidInput."""
+    if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        raise InvalidInput(f"A priority is from -{PRIORITY_MAX} to {PRIORITY_MAX}, and this is {priority}: correct it.")
+
+
 def _start_error(error: DBAPIError) -> Exception:
     if isinstance(error.orig, psycopg.Error):
         message = (error.orig.diag.message_primary or str(error.orig)).strip()
-        known = {"SF001": Conflict, "SF002": UnknownAgent, "SF003": Forbidden}.get(error.orig.sqlstate or "")
+        message = message[0].upper() + message[1:]
+        known = _REFUSALS.get(error.orig.sqlstate or "")
         if known is not None:
-            return known(message[0].upper() + message[1:])
+            return known(message)
+        if error.orig.sqlstate == "SF005":
+            after = re.search(r"\d+", error.orig.diag.message_detail or "")
+            return QueueFull(f"{message}.", retry_after_s=int(after[0]) if after else _RETRY_AFTER_S)
     return error
 
 

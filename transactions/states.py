@@ -30,6 +30,13 @@ class RunState(StrEnum):
         return self.ended or self is RunState.CANCELLING
 
 
+class SegmentState(StrEnum):
+    DELAYED = "delayed"  # it is not due yet
+    WAITING = "waiting"  # for its turn
+    OPEN = "open"  # the engine has it
+    SETTLED = "settled"
+
+
 class ActionState(StrEnum):
     PREPARED = "PREPARED"
     IN_FLIGHT = "IN_FLIGHT"
@@ -63,7 +70,7 @@ class DeliveryState(StrEnum):
 
 Transitions = Mapping[StrEnum, frozenset[StrEnum]]
 
-_R, _A, _P, _D = RunState, ActionState, ApprovalState, DeliveryState
+_R, _S, _A, _P, _D = RunState, SegmentState, ActionState, ApprovalState, DeliveryState
 
 RUN_TRANSITIONS: Transitions = MappingProxyType(
     {
@@ -75,6 +82,15 @@ RUN_TRANSITIONS: Transitions = MappingProxyType(
         _R.COMPLETED: frozenset(),
         _R.FAILED: frozenset(),
         _R.CANCELLED: frozenset(),
+    }
+)
+
+SEGMENT_TRANSITIONS: Transitions = MappingProxyType(
+    {
+        _S.DELAYED: frozenset({_S.WAITING, _S.SETTLED}),
+        _S.WAITING: frozenset({_S.OPEN, _S.SETTLED}),
+        _S.OPEN: frozenset({_S.SETTLED}),
+        _S.SETTLED: frozenset(),
     }
 )
 
@@ -124,6 +140,7 @@ class Machine:
 
 MACHINES = (
     Machine("runs", RunState, frozenset({_R.QUEUED}), RUN_TRANSITIONS),
+    Machine("segments", SegmentState, frozenset({_S.DELAYED, _S.WAITING, _S.OPEN}), SEGMENT_TRANSITIONS),
     Machine("actions", ActionState, frozenset({_A.PREPARED}), ACTION_TRANSITIONS),
     Machine("approvals", ApprovalState, frozenset({_P.PENDING}), APPROVAL_TRANSITIONS),
     Machine("outbox_deliveries", DeliveryState, frozenset({_D.PARKED, _D.PENDING}), DELIVERY_TRANSITIONS),

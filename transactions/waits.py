@@ -123,6 +123,5 @@ async def count_open(session: AsyncSession, run_id: RunId, segment: int) -> int:
 
 
 async def enqueue_next(session: AsyncSession, run_id: RunId, *, n: int, tenant: Tenant) -> None:
-    """Open segment `n` and ask the engine to execute it, in this commit."""
+    """Queue segment `n` in this commit: the engine has it at once where no limit holds and there is room."""
     await execute(session, _SEGMENTS["open_next"], run_id=run_id, n=n, tenant=tenant)
-    await execute(session, _SEGMENTS["enqueue"], run_id=run_id, n=n)

@@ -25,10 +25,13 @@ async def register(
     pid_start: str,
     lease_s: float,
     consumers: Sequence[str] | None = None,
+    slots: int | None = None,
+    agents: Sequence[str] | None = None,
 ) -> None:
     """Insert the worker's row with its first lease. Before the engine is launched.
 
-    consumers: to whom its relay delivers; None: it does not say.
+    consumers: to whom its relay delivers; slots: how many segments it runs at once; agents: those that it serves. None:
+    it does not say.
     """
     await execute(
         session,
@@ -41,6 +44,8 @@ async def register(
         pid_start=pid_start,
         lease_s=lease_s,
         consumers=None if consumers is None else list(consumers),
+        slots=slots,
+        agents=None if agents is None else list(agents),
     )
 
 

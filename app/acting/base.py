@@ -17,6 +17,7 @@ from transactions import (
     Session,
     SurefootError,
     Tenant,
+    UnknownAgent,
     is_transient,
     is_unstorable,
     ownership,
@@ -56,6 +57,15 @@ class Base:
     @property
     def tenant(self) -> Tenant:
         return self.who.tenant
+
+    def _known(self, agent: DurableAgent[Any] | str) -> DurableAgent[Any]:
+        """An agent that this process knows. Raises UnknownAgent."""
+        name = agent if isinstance(agent, str) else agent.name
+        known = self.agents.get(name)
+        if known is None:
+            served = ", ".join(sorted(self.agents)) or "none"
+            raise UnknownAgent(f"No agent named {name!r}: choose one of: {served}.")
+        return known
 
     @asynccontextmanager
     async def _transaction(

@@ -2,7 +2,22 @@
 
 import typer
 
-from app.cli import actions, approvals, artifacts, crashtest, db, demo, doctor, outbox, people, runs, serve, versions
+from app.cli import (
+    actions,
+    approvals,
+    artifacts,
+    crashtest,
+    db,
+    demo,
+    doctor,
+    outbox,
+    people,
+    queue,
+    runs,
+    schedules,
+    serve,
+    versions,
+)
 
 main = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Durable AI agents on Postgres."
@@ -16,8 +31,11 @@ main.add_typer(people.tokens, name="tokens")
 main.add_typer(people.principals, name="principals")
 main.add_typer(people.tenants, name="tenants")
 main.add_typer(artifacts.group, name="artifacts")
+main.add_typer(queue.limits, name="limits")
+main.add_typer(schedules.group, name="schedules")
 main.add_typer(db.group, name="db")
 main.command("run")(runs.run)
+main.command("queue")(queue.queue)
 main.command("serve")(serve.serve)
 main.command("worker")(serve.worker)
 main.command("migrate")(db.migrate)

@@ -35,6 +35,8 @@ def test_control_where_no_role_is_asked_for_a_viewer_changes_everything(stage: S
     for route in CHANGING:
         before = dump(stage.database_url)
         answer = ask(api, route, theirs, viewer)
+        if route in OF_THE_DEPLOYMENT:
+            continue  # a second one, too
         if route[1].startswith("/approvals"):
             assert "needs the approval of role:manager" in answer.json()["error"]  # and this door is a second one
             continue

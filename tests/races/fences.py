@@ -11,7 +11,17 @@ from transactions import DEFAULT_TENANT, Tenant
 B = Tenant("b")
 ROLES = ("surefoot_app", "surefoot_worker")
 # What is the deployment's: rows of tenant `default`, which every tenant sees and none but it changes.
-DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits", "versions", "version_agents")
+DEPLOYMENT = (
+    "tenants",
+    "agents",
+    "workers",
+    "subscriptions",
+    "consumer_limits",
+    "versions",
+    "version_agents",
+    "limits",
+    "dispatch",
+)
 SHOWN_BY = ("worker_status", "outbox_topics", "version_status")  # views of such rows
 SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
 ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
@@ -22,7 +32,10 @@ NEVER_UPDATED = (
     "versions",
     "version_agents",
     "state_migrations",
-)  # by surefoot_app, which has no right to
+    "limits",
+    "dispatch",
+    "queue_turns",
+)  # by surefoot_app
 TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.races.fences import SECRET, Acting, B, Connection, count, crossings, tables, views, violations
-from tests.races.scenes import ADA, Scene, open_scene
+from tests.races.scenes import ADA, AGENT, Scene, open_scene
 from transactions import (
     DEFAULT_TENANT,
     EntryId,
@@ -22,15 +22,19 @@ from transactions import (
     attempts,
     desk,
     keys,
+    limits,
     messages,
     number_fenced,
     outbox,
     principals,
     receipts,
     record_steps,
+    schedules,
     tokens,
 )
 from transactions.desk import Statement
+from transactions.limits import Limit
+from transactions.schedules import Schedule
 from transactions.segments import Ending
 
 _SAID = text(
@@ -127,6 +131,13 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
     async with scene.database.transaction("said", tenant) as session:
         await session.execute(_SAID, {"approval_id": asked.action_id})
     await scene.end(execution, Ending(state=RunState.WAITING, turns=1, usage={}, waits=[sent, asked]))
+    await scene.rows("insert into surefoot.dispatch (tenant) values (%s) on conflict do nothing", tenant)
+    await scene.rows("insert into surefoot.queue_turns values (%s, now())", tenant)
+    async with scene.database.all_tenants("limit.set") as session:
+        await limits.put(session, Limit(tenant, running_max=99), by="eve")
+    async with scene.database.transaction("schedule.set", tenant) as session:
+        await schedules.put(session, tenant, Schedule("daily", AGENT, {}, "0 9 * * *"), by="eve")
+    await scene.start(tenant)
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +199,8 @@ def test_no_row_crosses_the_border_of_its_tenant(owner: Connection) -> None:
         "grant update on surefoot.receipts to surefoot_app",
         "grant update on surefoot.decisions to surefoot_app",
         "grant update (data) on surefoot.events to surefoot_app",
+        "drop policy deployment on surefoot.limits",
+        "alter policy tenant on surefoot.schedules using (true)",
         "grant create on schema surefoot to surefoot_app",
         "alter table surefoot.outbox_keys owner to surefoot_app",
         "alter function surefoot.enqueue_segment(text, integer) owner to surefoot_worker",

@@ -1,5 +1,5 @@
 -- name: start
-select surefoot.start_run(:agent, cast(:input as jsonb), :key, :tenant, :principal) as run_id
+select surefoot.start_run(:agent, cast(:input as jsonb), :key, :tenant, :principal, :priority, cast(:not_before as timestamptz)) as run_id
 
 -- name: lock
 select * from surefoot.runs where run_id = :run_id for no key update

@@ -15,7 +15,7 @@ update surefoot.segments set frozen = coalesce(frozen, cast(:frozen as jsonb)), 
 update surefoot.segments s
    set state = 'settled', outcome = :outcome, settled_at = clock_timestamp(),
        turns = (select r.turns from surefoot.runs r where r.run_id = s.run_id)
- where run_id = :run_id and n = :n and state = 'open'
+ where run_id = :run_id and n = :n and state <> 'settled'
 
 -- name: ended_last
 select n, turns from surefoot.segments
@@ -28,10 +28,8 @@ select count(*) as diverged from surefoot.segments
                       where g.run_id = :run_id and g.n < :n and g.outcome not in ('lost', 'diverged', 'refused', 'migrated')), -1)
 
 -- name: open_next
-insert into surefoot.segments (run_id, n, tenant) values (:run_id, :n, :tenant)
-
--- name: enqueue
-select surefoot.enqueue_segment(:run_id, :n)
+select surefoot.open_segment(r.run_id, :n, r.tenant, r.agent, r.priority, null) from surefoot.runs r
+ where r.run_id = :run_id and r.tenant = :tenant
 
 -- name: lost
 select r.run_id, r.tenant, r.segment, r.stalls, d.status

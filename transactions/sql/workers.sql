@@ -1,6 +1,6 @@
 -- name: register
-insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, consumers, lease_until)
-values (:worker_id, :version, :host, :machine, :pid, :pid_start, :lease_s, :consumers, clock_timestamp() + make_interval(secs => :lease_s))
+insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, consumers, slots, agents, lease_until)
+values (:worker_id, :version, :host, :machine, :pid, :pid_start, :lease_s, :consumers, :slots, :agents, clock_timestamp() + make_interval(secs => :lease_s))
 
 -- name: renew_if_live
 update surefoot.workers set lease_until = clock_timestamp() + make_interval(secs => lease_s)
