@@ -3,11 +3,12 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from transactions import InvalidInput
+from transactions.retention import FOREVER, KEEP_S_MAX, Keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class Settings:
     # Where the bytes of artifacts are: the store to write to first, and others to read from. None: Postgres.
     artifacts: str | None = None
     artifacts_sweep_s: float = 3600.0
+    # How long what is kept, and how often is looked for what is older.
+    keep: Keep = field(default_factory=Keep)
+    retention_s: float = 60.0
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> "Settings":
@@ -59,6 +63,8 @@ class Settings:
             drain_s=_number(env, "SUREFOOT_DRAIN_S", 20.0, at_least=0.0),
             artifacts=env.get("SUREFOOT_ARTIFACTS") or None,
             artifacts_sweep_s=_number(env, "SUREFOOT_ARTIFACTS_SWEEP_S", 3600.0, at_least=1.0),
+            keep=_keep(env),
+            retention_s=_number(env, "SUREFOOT_RETENTION_S", 60.0, at_least=1.0),
         )
 
 
@@ -82,6 +88,20 @@ def _webhook(env: Mapping[str, str]) -> dict[str, Any]:
         "webhook_topics": wanted,
         "webhook_allow_private": private == "1",
     }
+
+
+def _keep(env: Mapping[str, str]) -> Keep:
+    """`SUREFOOT_KEEP_RUNS_S` and so on: seconds, or `forever`."""
+    said: dict[str, float] = {}
+    for kind in fields(Keep):
+        name = f"SUREFOOT_KEEP_{kind.name.upper()}_S"
+        if (text := env.get(name)) == "forever":
+            said[kind.name] = FOREVER
+        elif text:
+            said[kind.name] = _number(env, name, FOREVER, at_least=1.0)
+            if said[kind.name] > KEEP_S_MAX:
+                raise InvalidInput(f"{name}={text!r}: give at most {KEEP_S_MAX:.0f}, or `forever`.")
+    return Keep(**said)
 
 
 def _number(env: Mapping[str, str], name: str, default: float, *, at_least: float) -> float:

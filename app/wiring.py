@@ -8,6 +8,7 @@ from typing import Any
 
 from app import engine
 from app.interrupts import Interrupts
+from app.retention import Retention
 from app.segment import Segments
 from app.settings import Settings
 from app.sweeper import Sweeper
@@ -122,6 +123,7 @@ def build_worker(
         effects=effects,
         store=store,
         sweeper=Sweeper(store, settings.artifacts_sweep_s, lease.check),
+        retention=Retention(database, settings.keep, lease.check, settings.retention_s),
         relay=Relay(
             database,
             consumers,

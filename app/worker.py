@@ -9,6 +9,7 @@ from typing import Any
 
 from app import engine, machine
 from app.interrupts import Interrupts
+from app.retention import Retention
 from app.segment import Segments
 from app.settings import Settings
 from app.sweeper import Sweeper
@@ -36,6 +37,7 @@ class Worker:
     effects: Effects
     store: ArtifactStore
     sweeper: Sweeper
+    retention: Retention
     relay: Relay
     watchdog: Watchdog
     interrupts: Interrupts
@@ -79,6 +81,7 @@ class Worker:
             ("watchdog", self.watchdog.run),
             ("interrupts", self.interrupts.run),
             ("sweeper", self.sweeper.run),
+            ("retention", self.retention.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 

@@ -5,10 +5,11 @@ from app.acting.approvals import ApprovalActs
 from app.acting.artifacts import ArtifactActs
 from app.acting.desk import DeskActs
 from app.acting.outbox import OutboxActs
+from app.acting.retention import RetentionActs
 from app.acting.runs import RunActs
 
 
-class Acting(RunActs, ApprovalActs, DeskActs, OutboxActs, ArtifactActs, AdminActs):
+class Acting(RunActs, ApprovalActs, DeskActs, OutboxActs, ArtifactActs, RetentionActs, AdminActs):
     """Every method asks for a role, and sees and changes what is of the principal's tenant alone.
 
     Raises Forbidden without the role; NotFound for what is another tenant's, in the words for what there is not.

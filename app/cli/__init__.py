@@ -2,7 +2,7 @@
 
 import typer
 
-from app.cli import actions, approvals, artifacts, crashtest, db, demo, doctor, outbox, people, runs, serve
+from app.cli import actions, approvals, artifacts, crashtest, db, demo, doctor, outbox, people, retention, runs, serve
 
 main = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Durable AI agents on Postgres."
@@ -15,6 +15,7 @@ main.add_typer(people.tokens, name="tokens")
 main.add_typer(people.principals, name="principals")
 main.add_typer(people.tenants, name="tenants")
 main.add_typer(artifacts.group, name="artifacts")
+main.add_typer(retention.group, name="retention")
 main.add_typer(db.group, name="db")
 main.command("run")(runs.run)
 main.command("serve")(serve.serve)

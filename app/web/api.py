@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from app.web import approvals, artifacts, desk, outbox, runs, undo
+from app.web import approvals, artifacts, desk, outbox, retention, runs, undo
 from app.web.limits import BodyLimit
 from transactions import (
     Conflict,
@@ -48,7 +48,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     api.add_middleware(BodyLimit)
     api.state.surefoot = surefoot
     _errors(api)
-    for noun in (runs, undo, approvals, desk, outbox, artifacts):
+    for noun in (runs, undo, approvals, desk, outbox, artifacts, retention):
         api.include_router(noun.router)
     _health_routes(api, surefoot)
     return api
