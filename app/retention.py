@@ -23,7 +23,6 @@ _log = logging.getLogger("surefoot.retention")
 _LIMIT_MIN, _LIMIT, _LIMIT_MAX = 10, 100, 500
 _SLOW_S, _QUICK_S = 0.5, 0.1
 _PAUSE_S_MIN = 0.02
-_SHARE = 4.0  # pauses are so many times as long as batches: a fifth of the time of one connection
 _SELDOM = 60.0  # what grows slowly is looked at so many times as seldom
 SELDOM: Sequence[Kind] = ("orphans", "counters", "numbers", "workers", "tokens", "records")
 KINDS: Sequence[Kind] = get_args(Kind)
@@ -64,12 +63,16 @@ class _Busy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """`every_s`: how long after the last pass of any worker the next one begins."""
+    """`every_s`: how long after the last pass of any worker the next one begins. `rest`: so many times as long as a
+    batch
+    is the pause after it.
+    """
 
     database: Database
     keep: Keep
     still_mine: Callable[[], None]
     every_s: float = 60.0
+    rest: float = 4.0  # a fifth of the time of one connection
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -126,7 +129,7 @@ class Retention:
                 after = batch.next
                 took_s = time.monotonic() - began
                 limit = _fitting(limit, took_s)
-                await asyncio.sleep(max(_PAUSE_S_MIN, _SHARE * took_s))
+                await asyncio.sleep(max(_PAUSE_S_MIN, self.rest * took_s))
         return removed
 
     async def _batch(self, kind: Kind, share: Share, after: After, limit: int, *, by: str, dry: bool) -> Batch:
@@ -136,7 +139,7 @@ class Retention:
             batch = await share.step(session, after, limit)
             if dry:
                 await session.rollback()
-            else:
+            elif batch.rows:
                 await retention.tell(session, share.tenant, kind, by=by, items=batch.items, rows=batch.rows)
         return batch
 

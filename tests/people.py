@@ -26,6 +26,7 @@ from transactions import (
     desk,
     outbox,
     ownership,
+    retention,
     runs,
     workers,
 )
@@ -84,6 +85,9 @@ ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("GET", "/artifacts"): (EVERYONE, None),
     ("GET", "/artifacts/content"): (EVERYONE, None),
     ("GET", "/artifacts/difference"): (EVERYONE, None),
+    ("GET", "/retention"): (EVERYONE, None),
+    ("PUT", "/retention/policies"): (ADMINS, {"kind": "runs", "keep_s": 86400}),
+    ("POST", "/retention/run"): (ADMINS, {"kinds": ["runs"]}),
     ("GET", "/healthz"): (None, None),
     ("GET", "/readyz"): (None, None),
 }
@@ -123,6 +127,10 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("artifacts", EVERYONE, "own", lambda who, its: who.artifacts()),
     ("artifact_difference", EVERYONE, "not found", lambda who, its: who.artifact_difference(its.artifact, 1, 1)),
     ("sweep_artifacts", ADMINS, "forbidden", lambda who, its: who.sweep_artifacts()),
+    ("retention", EVERYONE, "own", lambda who, its: who.retention()),
+    ("set_retention", ADMINS, "own", lambda who, its: who.set_retention("runs", 86400)),
+    ("set_retention", ADMINS, "forbidden", lambda who, its: who.set_retention("runs", 86400, tenant=its.tenant)),
+    ("run_retention", ADMINS, "own", lambda who, its: who.run_retention(kinds=["runs"])),
     ("create_tenant", ADMINS, "forbidden", lambda who, its: who.create_tenant("new")),
     ("tenants", ADMINS, "forbidden", lambda who, its: who.tenants()),
     ("set_principal", ADMINS, "forbidden", lambda who, its: who.set_principal("x", roles=["admin"], tenant=its.tenant)),
@@ -167,6 +175,8 @@ def prepared(url: str) -> tuple[Things, dict[tuple[Tenant, Role], str]]:
                 name = f"{role}-of-{tenant}"
                 await surefoot.set_principal(name, roles=[role], tenant=tenant)
                 tokens[tenant, role] = await surefoot.create_token(name, tenant=tenant)
+        admin = await surefoot.acting_as(f"{Role.ADMIN}-of-{B}", tenant=B)
+        await admin.set_retention("messages", 86400)
         await surefoot.close()
         return await _things(url, tokens[B, Role.ADMIN].split("_")[1]), tokens
 
@@ -269,6 +279,7 @@ LISTS = (
     (backlog, "_OUTBOX", "deliveries_page"),
     (artifacts, "_ARTIFACTS", "get"),
     (artifacts, "_ARTIFACTS", "page"),
+    (retention, "_RETENTION", "policies"),
 )
 
 

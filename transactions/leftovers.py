@@ -1,4 +1,4 @@
-"""Removing what belongs to no run: rows of the engine, of workers that ended, of old tokens, counters nobody counts by."""
+"""Removing what belongs to no run: rows of the engine, of workers that ended, old tokens, counters nobody counts by."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -119,5 +119,4 @@ async def try_lock(session: AsyncSession) -> bool:
 
 async def tell(session: AsyncSession, tenant: Tenant, kind: Kind, *, by: str, items: int, rows: int) -> None:
     """Count what was removed, in the commit that removes it."""
-    if rows:
-        await execute(session, _RETENTION["tell"], tenant=tenant, kind=kind, by=by, items=items, rows=rows)
+    await execute(session, _RETENTION["tell"], tenant=tenant, kind=kind, by=by, items=items, rows=rows)

@@ -11,6 +11,8 @@ from app.retention import KINDS, NO_RIGHT, Removed, Retention
 from transactions import DEFAULT_TENANT, Forbidden, InvalidInput, Role, Tenant, is_forbidden, retention
 from transactions.retention import POLICY_KINDS, Kind
 
+_REST = 0.5  # somebody waits for it
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -29,13 +31,12 @@ class Kept:
 
 
 class RetentionActs(Base):
-    """Each needs an admin."""
-
     async def retention(self) -> Kept:
-        async with self._transaction("read", Role.ADMIN) as session:
+        """How long what is kept, and what was removed."""
+        async with self._transaction("read", Role.VIEWER) as session:
             said = await retention.policies(session, self.tenant)
             removed = await retention.told(session, self.tenant)
-            if self.tenant != DEFAULT_TENANT:
+            if self.tenant != DEFAULT_TENANT or not self.who.may(Role.ADMIN):
                 return Kept(asdict(self.keep), said, removed)
             passes, sizes = await retention.passes(session), await retention.sizes(session)
             return Kept(asdict(self.keep), said, removed, passes, sizes)
@@ -45,7 +46,7 @@ class RetentionActs(Base):
     ) -> None:
         """How long the tenant keeps it, of all its agents or of one: seconds, math.inf, or None: as the setting says.
 
-        An admin of tenant default may name another `tenant`. Raises InvalidInput, NotFound.
+        Needs an admin. One of tenant default may name another `tenant`. Raises InvalidInput, NotFound.
         """
         self.who.need(Role.ADMIN)
         if tenant is not None and tenant != self.tenant:
@@ -66,11 +67,15 @@ class RetentionActs(Base):
         self.who.need(Role.ADMIN)
         own = None if self.tenant == DEFAULT_TENANT else self.tenant
         until = None if seconds_max is None else asyncio.get_running_loop().time() + seconds_max
-        loop = Retention(self.database, self.keep, lambda: None)
+        chosen = _chosen(kinds, of_tenant=own is not None)
+        if not dry_run:  # who had it done is told, also when there is nothing to do
+            async with told_in_words(), self.database.all_tenants("retention.asked") as session:
+                for kind in chosen:
+                    await retention.tell(session, self.tenant, kind, by=self.who.name, items=0, rows=0)
+        loop = Retention(self.database, self.keep, lambda: None, rest=_REST)
         async with _with_the_right(), told_in_words():
             return [
-                await loop.go_through(kind, by=self.who.name, dry=dry_run, tenant=own, until=until)
-                for kind in _chosen(kinds, of_tenant=own is not None)
+                await loop.go_through(kind, by=self.who.name, dry=dry_run, tenant=own, until=until) for kind in chosen
             ]
 
 

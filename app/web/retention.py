@@ -1,4 +1,4 @@
-"""Retention over HTTP, for an admin: how long what is kept, what was removed, and removing it now."""
+"""Retention over HTTP, how long what is kept, what was removed, and, for an admin, removing it now."""
 
 import math
 from collections.abc import Mapping
@@ -100,12 +100,13 @@ async def shown(who: Who) -> RetentionView:
     )
 
 
-@router.put("/retention/policies", status_code=204)
-async def set_policy(who: Who, body: Policy) -> None:
+@router.put("/retention/policies")
+async def set_policy(who: Who, body: Policy) -> RetentionView:
     keep_s = body.keep_s
     if isinstance(keep_s, str):
         keep_s = math.inf if keep_s == FOREVER else math.nan  # which is no age, and is refused as such
     await who.set_retention(body.kind, keep_s, agent=body.agent)
+    return await shown(who)
 
 
 @router.post("/retention/run")

@@ -105,6 +105,6 @@ begin
     end loop;
 end $$;
 -- The deployment's own pace is no tenant's business to change, and what was removed is told by who removed it.
-grant insert, update on surefoot.retention_policies to surefoot_worker;
+grant insert, update on surefoot.retention_policies, surefoot.removals to surefoot_worker;
 grant insert, update on surefoot.retention_passes to surefoot_retention;
 grant insert, update, delete on surefoot.removals, surefoot.artifact_numbers to surefoot_retention;
