@@ -10,6 +10,7 @@ from typing import Any, cast
 import psycopg
 from sqlalchemy import Connection, TextClause, text
 
+_LOCK_WAIT = "3s"
 _LOCK_TRIES = 40
 _LOCK_PAUSE_S = 0.5
 _INVALID = """
@@ -38,7 +39,8 @@ def run_apart(connection: Connection, statements: Iterable[str]) -> None:
         for (drop,) in driver.execute(_INVALID.encode()).fetchall():
             driver.execute(drop.encode())
         for statement in statements:
-            driver.execute(b"set lock_timeout = 0" if "concurrently" in statement else b"set lock_timeout = '3s'")
+            wait = "0" if "concurrently" in statement else _LOCK_WAIT
+            driver.execute(f"set lock_timeout = '{wait}'".encode())
             _when_locks_allow(driver, statement)
 
 
