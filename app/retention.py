@@ -63,9 +63,8 @@ class _Busy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """`every_s`: how long after the last pass of any worker the next one begins. `rest`: so many times as long as a
-    batch
-    is the pause after it.
+    """`every_s`: how long after the last pass of any worker the next one begins. `rest`: how many times as long as a
+    batch the pause after it is.
     """
 
     database: Database

@@ -62,7 +62,7 @@ class Group:
 
 
 async def groups(session: AsyncSession, kind: PolicyKind, *, default_s: float, tenant: Tenant | None) -> list[Group]:
-    """Those of a kind that is not kept for ever: of a tenant, or of all."""
+    """Those of a kind that have something which is older than they keep it: of a tenant, or of all."""
     rows = await fetch_all(session, _RETENTION["groups"], kind=kind, default_s=default_s, tenant=tenant)
     return [Group(Tenant(row["tenant"]), row["agent"], row["keep_s"]) for row in rows]
 

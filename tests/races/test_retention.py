@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from tests import retained
 from tests.races.interleave import Pace, in_lanes
@@ -479,27 +480,51 @@ async def test_tokens_go_that_are_good_for_nothing_for_long(scene: Scene) -> Non
 async def test_what_is_said_of_an_agent_counts_before_what_is_said_of_all_and_that_before_the_setting(
     scene: Scene,
 ) -> None:
-    async def groups(default_s: float = FOREVER) -> dict[tuple[str, str], float]:
+    async def kept_s(default_s: float = FOREVER) -> dict[tuple[str, str], float]:
+        found: dict[tuple[str, str], float] = {}
         async with scene.database.removing("look") as session:
-            found = await retention.groups(session, "runs", default_s=default_s, tenant=None)
-        return {(group.tenant, group.agent): group.keep_s for group in found}
+            for tenant in ("default", "b"):
+                for agent in (AGENT, "another"):
+                    said = text("select surefoot.keep_s(:tenant, :agent, 'runs', :default_s)")
+                    row = (
+                        await session.execute(said, {"tenant": tenant, "agent": agent, "default_s": default_s})
+                    ).one()
+                    found[tenant, agent] = row[0]
+        return found
 
     async def keep(keep_s: float | None, agent: str | None = None, tenant: str = DEFAULT_TENANT) -> None:
         async with scene.database.all_tenants("retention.set") as session:
             await retention.set_policy(session, Tenant(tenant), "runs", agent=agent, keep_s=keep_s, by="eve")
 
     await scene.rows("insert into surefoot.tenants (tenant) values ('b')")
-    both = {(tenant, agent) for tenant in ("b", "default") for agent in ("", AGENT)}
-    assert await groups() == {}
-    assert await groups(60) == dict.fromkeys(both, 60)
+    everywhere = [(tenant, agent) for tenant in ("default", "b") for agent in (AGENT, "another")]
+    assert await kept_s(60) == dict.fromkeys(everywhere, 60)
     await keep(5)
-    assert await groups() == {("default", ""): 5, ("default", AGENT): 5}
+    assert await kept_s() == {**dict.fromkeys(everywhere, FOREVER), ("default", AGENT): 5, ("default", "another"): 5}
     await keep(7, AGENT)
-    assert (await groups(60))["default", AGENT] == 7
+    assert await kept_s(60) == {**dict.fromkeys(everywhere, 60), ("default", AGENT): 7, ("default", "another"): 5}
     await keep(FOREVER, AGENT)
-    assert await groups(60) == {("b", ""): 60, ("b", AGENT): 60, ("default", ""): 5}
+    assert (await kept_s(60))["default", AGENT] == FOREVER
     await keep(None, AGENT)
+    assert (await kept_s(60))["default", AGENT] == 5
     await keep(None)
-    assert await groups(60) == dict.fromkeys(both, 60)
+    assert await kept_s(60) == dict.fromkeys(everywhere, 60)
     with pytest.raises(NotFound, match="No tenant 'nowhere'"):
         await keep(5, tenant="nowhere")
+
+
+async def test_only_who_has_something_that_is_old_enough_is_gone_through(scene: Scene) -> None:
+    async def groups(kind: retention.PolicyKind) -> list[tuple[str, str, float]]:
+        async with scene.database.removing("look") as session:
+            found = await retention.groups(session, kind, default_s=KEEP_S, tenant=None)
+        return [(group.tenant, group.agent, group.keep_s) for group in found]
+
+    kinds = [kind for kind in retention.POLICY_KINDS if kind != "keys"]
+    await retained.whole(scene, aged_too=False)
+    assert [await groups(kind) for kind in kinds] == [[]] * len(kinds)
+    await retained.whole(scene)
+    await scene.rows("update surefoot.artifacts set created_at = created_at - interval '2 hours'")
+    assert [await groups(kind) for kind in kinds] == [[("default", AGENT, KEEP_S)]] * len(kinds)
+    for part in ("messages", "events", "outbox"):
+        await _part(scene, part)
+        assert await groups(part) == []

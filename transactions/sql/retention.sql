@@ -21,12 +21,29 @@ select kind, begun_at from surefoot.retention_passes order by kind
 select pg_try_advisory_xact_lock(hashtext('surefoot.retention')) as mine, set_config('lock_timeout', '2s', true)
 
 -- name: groups
--- Whose rows have an age at which they go; agent '': what belongs to no run.
-select g.tenant, g.agent, surefoot.keep_s(g.tenant, g.agent, :kind, :default_s) as keep_s
+-- Whose rows have an age at which they go, and who has one that is older; agent '': what belongs to no run.
+select g.tenant, g.agent, k.keep_s
   from (select t.tenant, a.name as agent from surefoot.tenants t, surefoot.agents a where a.tenant = 'default'
         union all select t.tenant, '' from surefoot.tenants t) g
- where (cast(:tenant as text) is null or g.tenant = :tenant)
-   and surefoot.keep_s(g.tenant, g.agent, :kind, :default_s) < 'Infinity'
+ cross join lateral (select surefoot.keep_s(g.tenant, g.agent, :kind, :default_s) as keep_s) k
+ cross join lateral (select case when k.keep_s < 'Infinity' then statement_timestamp() - make_interval(secs => k.keep_s) end as old) o
+ where (cast(:tenant as text) is null or g.tenant = :tenant) and o.old is not null
+   and case :kind
+       when 'runs' then exists (
+            select 1 from surefoot.runs r where r.tenant = g.tenant and r.agent = g.agent and r.ended_at <= o.old)
+       when 'messages' then exists (
+            select 1 from surefoot.runs r where r.tenant = g.tenant and r.agent = g.agent and r.ended_at <= o.old
+               and r.messages_removed_at is null)
+       when 'events' then exists (
+            select 1 from surefoot.runs r where r.tenant = g.tenant and r.agent = g.agent and r.ended_at <= o.old
+               and r.events_removed_at is null)
+       when 'outbox' then exists (
+            select 1 from surefoot.runs r where r.tenant = g.tenant and r.agent = g.agent and r.ended_at <= o.old
+               and r.outbox_removed_at is null)
+            or (g.agent = '' and exists (
+            select 1 from surefoot.outbox_entries e where e.run_id is null and e.tenant = g.tenant and e.created_at <= o.old))
+       when 'artifacts' then g.agent <> '' and exists (
+            select 1 from surefoot.artifacts f where f.tenant = g.tenant and f.created_at <= o.old) end
  order by g.tenant, g.agent
 
 -- name: tell
