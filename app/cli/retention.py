@@ -1,6 +1,7 @@
 """`surefoot retention show|run|keep`."""
 
 import math
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ group = typer.Typer(no_args_is_help=True, help="How long what is kept, what was 
 
 FOREVER, SETTING = "forever", "default"
 _SIZES_SHOWN = 10
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = MappingProxyType({"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
 
 
 @group.command("show")

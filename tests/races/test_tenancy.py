@@ -58,16 +58,16 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
         tenant,
         tenant,
     )
-    await scene.rows("insert into surefoot.retention_policies values (%s, 'runs', '', 1, now(), 'eve')", tenant)
-    await scene.rows("insert into surefoot.retention_passes (tenant, kind) values (%s, 'runs')", tenant)
-    await scene.rows("insert into surefoot.removals values (%s, now(), 'runs', 'eve', 1, 1)", tenant)
-    await scene.rows("insert into surefoot.artifact_numbers values (%s, 'report', 1)", tenant)
     await scene.rows("insert into surefoot.artifact_sweeps (tenant, store) values (%s, 'file:///a')", tenant)
     await scene.rows("insert into surefoot.consumer_limits (tenant, consumer) values (%s, 'c')", tenant)
     await scene.rows(
         "update surefoot.agents set limits = limits || '{\"waiting_s_max\": 0}'"
     )  # a run that waits is stuck
     execution = await scene.running(tenant)
+    await scene.rows("insert into surefoot.retention_policies values (%s, 'runs', '', 1, now(), 'eve')", tenant)
+    await scene.rows("insert into surefoot.retention_passes (tenant, kind) values (%s, 'runs')", tenant)
+    await scene.rows("insert into surefoot.removals values (%s, now(), 'runs', 'eve', 1, 1)", tenant)
+    await scene.rows("insert into surefoot.artifact_numbers values (%s, 'report', 1)", tenant)
     async with scene.database.all_tenants("token.create") as session:
         await principals.put(session, tenant, "eve", roles=["admin"], by="test")
         await tokens.create(session, tenant, "eve", scopes=None, expires=timedelta(days=1), by="test")
