@@ -9,6 +9,7 @@ from typing import Any
 from app import engine
 from app.dispatcher import Dispatcher
 from app.interrupts import Interrupts
+from app.retention import Retention
 from app.router import Router
 from app.scheduler import Scheduler
 from app.segment import Segments
@@ -125,6 +126,7 @@ def build_worker(
         effects=effects,
         store=store,
         sweeper=Sweeper(store, settings.artifacts_sweep_s, lease.check),
+        retention=Retention(database, settings.keep, lease.check, settings.retention_s),
         relay=Relay(
             database,
             consumers,

@@ -11,6 +11,7 @@ from typing import Any
 from app import engine, machine
 from app.dispatcher import Dispatcher
 from app.interrupts import Interrupts
+from app.retention import Retention
 from app.scheduler import Scheduler
 from app.segment import Segments
 from app.serving import serves
@@ -53,6 +54,7 @@ class Worker:
     effects: Effects
     store: ArtifactStore
     sweeper: Sweeper
+    retention: Retention
     relay: Relay
     watchdog: Watchdog
     dispatcher: Dispatcher
@@ -102,6 +104,7 @@ class Worker:
             ("scheduler", self.scheduler.run),
             ("interrupts", self.interrupts.run),
             ("sweeper", self.sweeper.run),
+            ("retention", self.retention.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 

@@ -29,6 +29,7 @@ from transactions import (
     limits,
     outbox,
     ownership,
+    retention,
     runs,
     schedules,
     steering,
@@ -112,6 +113,9 @@ ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("POST", "/schedules/{schedule}/pause"): (OPERATORS, None),
     ("POST", "/schedules/{schedule}/resume"): (OPERATORS, None),
     ("DELETE", "/schedules/{schedule}"): (OPERATORS, None),
+    ("GET", "/retention"): (EVERYONE, None),
+    ("PUT", "/retention/policies"): (ADMINS, {"kind": "runs", "keep_s": 86400}),
+    ("POST", "/retention/run"): (ADMINS, {"kinds": ["runs"]}),
     ("GET", "/healthz"): (None, None),
     ("GET", "/readyz"): (None, None),
 }
@@ -174,6 +178,10 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("pause_schedule", OPERATORS, "not found", lambda who, its: who.pause_schedule(its.schedule)),
     ("resume_schedule", OPERATORS, "not found", lambda who, its: who.resume_schedule(its.schedule)),
     ("remove_schedule", OPERATORS, "not found", lambda who, its: who.remove_schedule(its.schedule)),
+    ("retention", EVERYONE, "own", lambda who, its: who.retention()),
+    ("set_retention", ADMINS, "own", lambda who, its: who.set_retention("runs", 86400)),
+    ("set_retention", ADMINS, "forbidden", lambda who, its: who.set_retention("runs", 86400, tenant=its.tenant)),
+    ("run_retention", ADMINS, "own", lambda who, its: who.run_retention(kinds=["runs"])),
     ("create_tenant", ADMINS, "forbidden", lambda who, its: who.create_tenant("new")),
     ("tenants", ADMINS, "forbidden", lambda who, its: who.tenants()),
     ("set_principal", ADMINS, "forbidden", lambda who, its: who.set_principal("x", roles=["admin"], tenant=its.tenant)),
@@ -218,6 +226,8 @@ def prepared(url: str) -> tuple[Things, dict[tuple[Tenant, Role], str]]:
                 name = f"{role}-of-{tenant}"
                 await surefoot.set_principal(name, roles=[role], tenant=tenant)
                 tokens[tenant, role] = await surefoot.create_token(name, tenant=tenant)
+        admin = await surefoot.acting_as(f"{Role.ADMIN}-of-{B}", tenant=B)
+        await admin.set_retention("messages", 86400)
         await surefoot.close()
         return await _things(url, tokens[B, Role.ADMIN].split("_")[1]), tokens
 
@@ -338,6 +348,7 @@ LISTS = (
     (admitting, "_QUEUE", "status"),
     (limits, "_LIMITS", "page"),
     (schedules, "_SCHEDULES", "page"),
+    (retention, "_RETENTION", "policies"),
 )
 
 

@@ -3,7 +3,7 @@
 from transactions.artifact_store import ArtifactStore
 from transactions.artifacts import ArtifactRef
 from transactions.canonical import canonical_json, request_hash, storable_reason
-from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
+from transactions.database import Database, Limits, Session, is_forbidden, is_transient, is_unstorable, until_committed
 from transactions.errors import (
     ArtifactDamaged,
     Cancelling,
@@ -82,6 +82,7 @@ __all__ = [
     "WorkerId",
     "canonical_json",
     "failpoint",
+    "is_forbidden",
     "is_transient",
     "is_unstorable",
     "number",

@@ -23,6 +23,7 @@ from transactions import (
     ownership,
 )
 from transactions.ownership import Noun
+from transactions.retention import Keep
 
 AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
 UNSTORABLE = "A text contains a NUL character or half of a surrogate pair, which Postgres cannot store: remove it."
@@ -44,15 +45,21 @@ async def told_in_words() -> AsyncGenerator[None]:
 
 
 class Base:
-    """`store`: of the bytes of artifacts; `agents`: those that this process knows, by name."""
+    """`store`: of the bytes of artifacts; `agents`: that this process knows, by name; `keep`: how long what is kept."""
 
     def __init__(
-        self, database: Database, store: ArtifactStore, agents: Mapping[str, DurableAgent[Any]], who: Principal
+        self,
+        database: Database,
+        store: ArtifactStore,
+        agents: Mapping[str, DurableAgent[Any]],
+        who: Principal,
+        keep: Keep,
     ) -> None:
         self.database = database
         self.store = store
         self.agents = agents
         self.who = who
+        self.keep = keep
 
     @property
     def tenant(self) -> Tenant:

@@ -13,6 +13,7 @@ from app.cli import (
     outbox,
     people,
     queue,
+    retention,
     runs,
     schedules,
     serve,
@@ -33,6 +34,7 @@ main.add_typer(people.tenants, name="tenants")
 main.add_typer(artifacts.group, name="artifacts")
 main.add_typer(queue.limits, name="limits")
 main.add_typer(schedules.group, name="schedules")
+main.add_typer(retention.group, name="retention")
 main.add_typer(db.group, name="db")
 main.command("run")(runs.run)
 main.command("queue")(queue.queue)

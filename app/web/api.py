@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from app.web import approvals, artifacts, desk, outbox, queue, runs, schedules, undo, versions
+from app.web import approvals, artifacts, desk, outbox, queue, retention, runs, schedules, undo, versions
 from app.web.limits import BodyLimit
 from transactions import (
     Conflict,
@@ -50,7 +50,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     api.add_middleware(BodyLimit)
     api.state.surefoot = surefoot
     _errors(api)
-    for noun in (runs, undo, versions, approvals, desk, outbox, artifacts, queue, schedules):
+    for noun in (runs, undo, versions, approvals, desk, outbox, artifacts, queue, schedules, retention):
         api.include_router(noun.router)
     _health_routes(api, surefoot)
     return api

@@ -12,13 +12,14 @@ from app.crashtest.outcome import Outcome
 from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
-OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_administration", "_commit", "commit"})
+OPENERS = frozenset({"transaction", "all_tenants", "removing", "_transaction", "_administration", "_commit", "commit"})
 # The demo's services are the outside, with files of their own; the kit is not the product.
 OUTSIDE = ("app/demo/", "app/crashtest/")
 # Functions that hand on the name they are given.
 HAND_ON = {
     "transactions/database.py:transaction": "opens under the name it is given",
     "transactions/database.py:all_tenants": "opens under the name it is given",
+    "transactions/database.py:removing": "opens under the name it is given",
     "steps/calling.py:_commit": "commits under the name it is given",
     "steps/drive.py:once": "commits under the name it is given",
     "app/acting/base.py:_transaction": "opens under the name it is given",
@@ -74,6 +75,12 @@ NOT_IN_A_RUN = {
     "artifact.begin_sweep": "the sweeper's",
     "artifact.sweep": "the sweeper's",
     "artifact.look": "the sweeper's",
+    "retention.begin": "of retention, whose first pass is a minute after the start, as the next three: "
+    "tests/guarantees/test_what_is_over_is_removed_and_nothing_that_is_still_needed.py",
+    "retention.look": "of retention",
+    "retention.batch": "of retention",
+    "retention.asked": "made by an admin, who has it done",
+    "retention.set": "made by an admin",
     "result.look": "only for a large result: tests/guarantees/test_a_large_result_is_kept_once_and_read_in_parts.py",
     "result.keep": "only for a large result of a read, as before",
     "effect.close": "only when a settled effect is delivered once more: a race",

@@ -84,6 +84,10 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
         execution.run_id,
         tenant,
     )
+    await scene.rows("insert into surefoot.retention_policies values (%s, 'runs', '', 1, now(), 'eve')", tenant)
+    await scene.rows("insert into surefoot.retention_passes (tenant, kind) values (%s, 'runs')", tenant)
+    await scene.rows("insert into surefoot.removals values (%s, now(), 'runs', 'eve', 1, 1)", tenant)
+    await scene.rows("insert into surefoot.artifact_numbers values (%s, 'report', 1)", tenant)
     async with scene.database.all_tenants("token.create") as session:
         await principals.put(session, tenant, "eve", roles=["admin"], by="test")
         await tokens.create(session, tenant, "eve", scopes=None, expires=timedelta(days=1), by="test")
@@ -206,6 +210,12 @@ def test_no_row_crosses_the_border_of_its_tenant(owner: Connection) -> None:
         "alter function surefoot.enqueue_segment(text, integer) owner to surefoot_worker",
         "alter role surefoot_app bypassrls",
         "grant surefoot_worker to surefoot_app",
+        "grant surefoot_retention to surefoot_worker",
+        "grant delete on surefoot.principals to surefoot_retention",
+        "grant insert on surefoot.runs to surefoot_retention",
+        "grant truncate on surefoot.runs to surefoot_retention",
+        "alter policy retention on surefoot.runs to public",
+        "alter role surefoot_retention bypassrls",
     ],
 )
 def test_each_hole_in_the_fence_is_seen(owner: Connection, tampering: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from app.settings import Settings
 from transactions import InvalidInput
+from transactions.retention import FOREVER, Keep
 
 NUMBERS = {
     "SUREFOOT_LEASE_S": ("lease_s", 1),
@@ -18,6 +19,7 @@ NUMBERS = {
     "SUREFOOT_DRAIN_S": ("drain_s", 0),
     "SUREFOOT_ARTIFACTS_SWEEP_S": ("artifacts_sweep_s", 1),
     "SUREFOOT_VERSION_GRACE_S": ("version_grace_s", 0.1),
+    "SUREFOOT_RETENTION_S": ("retention_s", 1),
 }
 
 WEBHOOK = {
@@ -43,6 +45,7 @@ def test_every_setting_can_be_said() -> None:
         "SUREFOOT_MAIL_FROM": "a@example.org",
         "SUREFOOT_ARTIFACTS": "file:///srv/artifacts",
         "SUREFOOT_VERSION": "3f2a9c1",
+        "SUREFOOT_KEEP_RUNS_S": "7776000",
         **WEBHOOK,
         **dict.fromkeys(NUMBERS, "7"),
     })  # fmt: skip
@@ -52,6 +55,16 @@ def test_every_setting_can_be_said() -> None:
     defaults = Settings()
     unsaid = [f.name for f in dataclasses.fields(Settings) if getattr(said, f.name) == getattr(defaults, f.name)]
     assert unsaid == [], "a field that the environment cannot set"
+
+
+def test_every_kind_has_an_age_at_which_it_goes_or_is_kept_for_ever() -> None:
+    names = {field.name: f"SUREFOOT_KEEP_{field.name.upper()}_S" for field in dataclasses.fields(Keep)}
+    said = Settings.from_env(dict.fromkeys(names.values(), "7")).keep
+    assert dataclasses.asdict(said) == dict.fromkeys(names, 7)
+    assert Settings.from_env({names["engine"]: "forever"}).keep.engine == FOREVER
+    for text in ("0.5", "-1", "for ever", "inf", "1e10"):
+        with pytest.raises(InvalidInput, match="SUREFOOT_KEEP_RUNS_S="):
+            Settings.from_env({names["runs"]: text})
 
 
 @pytest.mark.parametrize("name", NUMBERS)
