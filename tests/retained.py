@@ -42,7 +42,11 @@ _AGE = (
     "update surefoot.runs set ended_at = ended_at - interval '2 hours' where run_id = %s",
     "update surefoot.actions set settled_at = settled_at - interval '2 hours' where run_id = %s",
 )
-_LIMIT = "insert into surefoot.limits (tenant, everyone, starts_max, period_s, changed_by) values ('default', true, 9, 86400, 'ada')"
+# Of an agent that nothing else is of, so that it holds nothing back.
+_LIMIT = (
+    "insert into surefoot.limits (tenant, everyone, agent, starts_max, period_s, changed_by)"
+    " values ('default', true, 'limited', 9, 86400, 'ada') on conflict do nothing"
+)
 _APPROVAL = (
     "insert into surefoot.approvals (approval_id, n, tenant, run_id, action_id, tool, arguments, binding, binding_hash,"
     " approver, expires_at, state, decided_at, supersedes)"
@@ -210,8 +214,9 @@ async def spoil(scene: Scene, made: Made, flaw: Flaw, *, there: bool = True) -> 
                 f"update surefoot.segments set state = {state}, outcome = {outcome} where run_id = %s", made.run_id
             )
         case "counted start":
-            await scene.rows("update surefoot.segments set rated = true where run_id = %s", made.run_id)
-            await scene.rows(_LIMIT if there else "delete from surefoot.limits")
+            await scene.rows(_LIMIT)
+            change = "update surefoot.segments set agent = 'limited', rated = %s where run_id = %s"
+            await scene.rows(change, there, made.run_id)
         case "in the engine":
             await _engine(scene, made, "PENDING" if there else "SUCCESS")
         case "business key":

@@ -161,13 +161,14 @@ GUARDS: dict[Flaw, tuple[str, str]] = {
     "contradicted": ("unfinished", "c.contradiction is not null"),
     "undelivered": ("unfinished", "d.state not in ('delivered', 'discarded')"),
     "pending": ("unfinished", "p.state = 'pending'"),
-    "open segment": ("unfinished", "s.state = 'open'"),
+    "open segment": ("unfinished", "s.state <> 'settled'"),
     "in the engine": (
         "unfinished",
         "d.status not in ('SUCCESS', 'ERROR', 'CANCELLED', 'MAX_RECOVERY_ATTEMPTS_EXCEEDED')",
     ),
     "business key": ("referred_to", "c.run_id = r.run_id and surefoot.is_kept("),
     "idempotency key": ("referred_to", "r.idempotency_key is not null"),
+    "counted start": ("referred_to", "l.starts_max is not null"),
     "superseded": ("referred_to", "not o.run_id = any(:run_ids)"),
 }
 NEEDS = {
