@@ -34,7 +34,7 @@ Lane = tuple[str, str, bool]
 class Head:
     """A segment that waits, among the first of its tenant and agent. `first`: its run has not begun yet.
 
-    served_at: when its tenant was served last.
+    served_at: when its tenant was served last. version: of those that have workers, whose it is, if they are several.
     """
 
     run_id: RunId
@@ -43,6 +43,7 @@ class Head:
     agent: str
     first: bool
     served_at: datetime = _NEVER
+    version: str | None = None
 
     @property
     def scopes(self) -> Sequence[Scope]:
@@ -58,16 +59,20 @@ class Head:
 class Left:
     """How much may still be admitted; what is not named is without bound.
 
-    room: slots of the live workers, of one agent or (None) in all. running, starts: what the limits of a scope leave.
+    room: slots of the live workers, of one agent or (None) in all; room_of: those of one version, if there are several.
+    running, starts: what the limits of a scope leave.
     """
 
     room: dict[str | None, int] = field(default_factory=dict[str | None, int])
+    room_of: dict[str, int] = field(default_factory=dict[str, int])
     running: dict[Scope, int] = field(default_factory=dict[Scope, int])
     starts: dict[Scope, int] = field(default_factory=dict[Scope, int])
 
     def take(self, head: Head) -> bool:
         """Whether it fits; then it is counted."""
-        counted: list[tuple[dict[Any, int], Any]] = [(self.room, None), (self.room, head.agent)]
+        counted: list[tuple[dict[Any, int], Any]] = [
+            (self.room, None), (self.room, head.agent), (self.room_of, head.version)
+        ]  # fmt: skip
         counted += [(self.running, scope) for scope in head.scopes]
         counted += [(self.starts, scope) for scope in head.scopes if head.first]
         if any(left.get(of, 1) <= 0 for left, of in counted):
@@ -152,7 +157,8 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
 
 def _head(row: Mapping[str, Any]) -> Head:
     served_at = _NEVER if row["served_at"] is None else datetime.fromisoformat(row["served_at"])
-    return Head(RunId(row["run_id"]), row["n"], Tenant(row["tenant"]), row["agent"], row["first"], served_at)
+    run_id, tenant = RunId(row["run_id"]), Tenant(row["tenant"])
+    return Head(run_id, row["n"], tenant, row["agent"], row["first"], served_at, row["version"])
 
 
 def _left(found: Mapping[str, Any], limits: Sequence[Mapping[str, Any]]) -> Left:
@@ -160,10 +166,11 @@ def _left(found: Mapping[str, Any], limits: Sequence[Mapping[str, Any]]) -> Left
     left = Left()
     running = [(row["tenant"], row["agent"], row["running"]) for row in found["running"]]
     for agent in (None, *found["agents"]):
-        serving = [w for w in found["live"] if agent is None or w["agents"] is None or agent in w["agents"]]
-        if not any(worker["unbounded"] for worker in serving):
-            slots = sum(worker["slots"] for worker in serving)
-            left.room[agent] = max(0, slots - sum(n for _, of, n in running if agent in (None, of)))
+        rooms = _rooms(found, agent)
+        if None not in rooms.values():
+            left.room[agent] = max(0, sum(n for n in rooms.values() if n) - _running(found, agent, None))
+        if agent is None and len(rooms) > 1:
+            left.room_of = {version: n for version, n in rooms.items() if n is not None}
     for limit in limits:
         scope = _scope(limit)
         if limit["running_max"] is not None:
@@ -172,6 +179,28 @@ def _left(found: Mapping[str, Any], limits: Sequence[Mapping[str, Any]]) -> Left
         if limit["starts_max"] is not None:
             left.starts[scope] = limit["starts_max"] - limit["started"]
     return left
+
+
+def _rooms(found: Mapping[str, Any], agent: str | None) -> dict[str, int | None]:
+    """Free slots of each version that has workers, of one agent or (None) in all; None: it has no bound.
+
+    What an older version's own runs wait for is its slots alone: they take no room of the newer one's.
+    """
+    rooms: dict[str, int | None] = {}
+    for w in found["live"]:
+        if agent is None or w["agents"] is None or agent in w["agents"]:
+            so_far = rooms.get(w["version"], 0)
+            rooms[w["version"]] = None if so_far is None or w["unbounded"] else so_far + w["slots"]
+    return {
+        version: None if slots is None else max(0, slots - _running(found, agent, version))
+        for version, slots in rooms.items()
+    }
+
+
+def _running(found: Mapping[str, Any], agent: str | None, version: str | None) -> int:
+    """version None: those of no version that the engine knows."""
+    of = [row for row in found["running"] if agent in (None, row["agent"]) and row["version"] == version]
+    return sum(row["running"] for row in of)
 
 
 def _scope(limit: Mapping[str, Any]) -> Scope:

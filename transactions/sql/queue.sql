@@ -20,20 +20,29 @@ with recursive lanes as (
         select s.tenant, s.agent, s.n = 0 as first from surefoot.segments s
          where s.state = 'waiting' and (s.tenant, s.agent, (s.n = 0)) > (l.tenant, l.agent, l.first)
          order by s.tenant, s.agent, (s.n = 0) limit 1) x),
+live as (
+    select w.version, w.agents, sum(w.slots)::integer as slots, bool_or(w.slots is null) as unbounded from surefoot.workers w
+     where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version, w.agents),
 heads as (
     select l.tenant, l.agent, l.first, h.*, t.served_at
       from lanes l left join surefoot.queue_turns t on t.tenant = l.tenant
       cross join lateral (
-        select s.run_id, s.n, s.priority, s.queued_at
+        select s.run_id, s.n, s.priority, s.queued_at,
+               (r.agent, r.agent_version is null, r.state_version, r.pinned_version, r.refused_by)::text as can_go_to
           from surefoot.segments s join surefoot.runs r on r.run_id = s.run_id and r.state = 'queued'
          where s.state = 'waiting' and s.tenant = l.tenant and s.agent = l.agent and (s.n = 0) = l.first
          order by s.priority desc, s.queued_at, s.run_id limit :per_lane) h),
-live as (
-    select w.agents, sum(w.slots)::integer as slots, bool_or(w.slots is null) as unbounded from surefoot.workers w
-     where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.agents),
+carriers as materialized (  -- whose they are, asked once for all that can go to the same ones; nobody asks where there is but one
+    select h.can_go_to, surefoot.version_for(min(h.run_id)) as version
+      from heads h where (select count(distinct version) from live) > 1 group by h.can_go_to),
+routed as (
+    select h.tenant, h.agent, h.first, h.run_id, h.n, h.priority, h.queued_at, h.served_at, c.version
+      from heads h left join carriers c using (can_go_to)),
 running as (
-    select s.tenant, s.agent, count(*) as running from surefoot.segments s where s.state = 'open' group by s.tenant, s.agent)
-select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_at, h.run_id), '[]') from heads h) as heads,
+    select s.tenant, s.agent, d.application_version as version, count(*) as running
+      from surefoot.segments s left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
+     where s.state = 'open' group by s.tenant, s.agent, d.application_version)
+select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_at, h.run_id), '[]') from routed h) as heads,
        (select coalesce(jsonb_agg(w), '[]') from live w) as live,
        (select coalesce(jsonb_agg(r), '[]') from running r) as running,
        (select coalesce(jsonb_agg(a.name), '[]') from surefoot.agents a where a.tenant = 'default') as agents,

@@ -28,8 +28,10 @@ select count(*) as diverged from surefoot.segments
                       where g.run_id = :run_id and g.n < :n and g.outcome not in ('lost', 'diverged', 'refused', 'migrated')), -1)
 
 -- name: open_next
-select surefoot.open_segment(r.run_id, :n, r.tenant, r.agent, r.priority, null) from surefoot.runs r
- where r.run_id = :run_id and r.tenant = :tenant
+-- One that follows a segment which was never its turn, for its run was held, is due when that was.
+select surefoot.open_segment(r.run_id, :n, r.tenant, r.agent, r.priority,
+           (select g.queued_at from surefoot.segments g where g.run_id = r.run_id and g.n = :n - 1 and g.admitted_at is null))
+  from surefoot.runs r where r.run_id = :run_id and r.tenant = :tenant
 
 -- name: lost
 select r.run_id, r.tenant, r.segment, r.stalls, d.status
