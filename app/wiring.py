@@ -107,11 +107,8 @@ def build_worker(
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, end, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
-    consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
-    consumers |= {subscription.name: subscription.consumer for subscription in subscribed}
     draining = asyncio.Event()
     interrupts = Interrupts(database, settings.watchdog_s)
-    router = Router(database, version, settings.version_grace_s)
     served = serving(by_name, version)
     dispatcher = Dispatcher(database, wakeups, settings.queue_poll_s, lease.check)
     return Worker(
@@ -129,14 +126,14 @@ def build_worker(
         retention=Retention(database, settings.keep, lease.check, settings.retention_s),
         relay=Relay(
             database,
-            consumers,
+            _consumers(effects, subscribed),
             agents=list(by_name),
             worker_id=worker_id,
             wakeups=wakeups,
             still_mine=lease.check,
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
-        watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check, router),
+        watchdog=_watchdog(database, worker_id, version, settings, lease),
         dispatcher=dispatcher,
         scheduler=Scheduler(database, settings.watchdog_s, lease.check),
         interrupts=interrupts,
@@ -145,3 +142,14 @@ def build_worker(
         ),
         draining=draining,
     )
+
+
+def _consumers(effects: Effects, subscribed: Sequence[Subscription]) -> dict[str, Consumer]:
+    """Of effects, and of each subscription, by name."""
+    consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
+    return consumers | {subscription.name: subscription.consumer for subscription in subscribed}
+
+
+def _watchdog(database: Database, worker_id: WorkerId, version: str, settings: Settings, lease: Lease) -> Watchdog:
+    router = Router(database, version, settings.version_grace_s)
+    return Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check, router)

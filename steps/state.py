@@ -41,7 +41,7 @@ class StateVersions:
         as_is = frozenset({writes, *reads})
         if min(as_is | migrate.keys()) < 1:
             raise ToolError(
-                f"Agent {agent}: state versions are whole numbers from 1 on: {sorted(as_is | migrate.keys())}."
+                f"Agent {agent}: state versions are whole numbers from 1 on, and not {sorted(as_is | migrate.keys())}."
             )
         if both := as_is & migrate.keys():
             raise ToolError(

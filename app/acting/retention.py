@@ -80,10 +80,11 @@ class RetentionActs(Base):
 
 
 def _chosen(kinds: Sequence[str] | None, *, of_tenant: bool) -> Sequence[Kind]:
-    allowed = [kind for kind in KINDS if not of_tenant or kind in POLICY_KINDS]
+    allowed: Sequence[Kind] = [kind for kind in KINDS if not of_tenant or kind in POLICY_KINDS]
     if wrong := [kind for kind in kinds or () if kind not in allowed]:
         raise InvalidInput(f"Nothing is removed of {wrong[0]!r}: choose of: {', '.join(allowed)}.")
-    return [kind for kind in allowed if kinds is None or kind in kinds]
+    chosen = frozenset[str](allowed if kinds is None else kinds)
+    return [kind for kind in allowed if kind in chosen]
 
 
 @asynccontextmanager

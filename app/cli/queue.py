@@ -37,8 +37,18 @@ def set_limit(
     period_s: Annotated[float | None, typer.Option(help="seconds")] = None,
 ) -> None:
     """Set the limits of a tenant and agent, instead of those that they had. Needs an admin of tenant default."""
+    ask(
+        lambda who: who.set_limit(
+            tenant=tenant,
+            agent=agent,
+            running_max=running_max,
+            queued_max=queued_max,
+            starts_max=starts_max,
+            period_s=period_s,
+        ),
+        owner_may=True,
+    )
     given = {"running_max": running_max, "queued_max": queued_max, "starts_max": starts_max, "period_s": period_s}
-    ask(lambda who: who.set_limit(tenant=tenant, agent=agent, **given), owner_may=True)
     print(f"set for {_whose(tenant, agent)}: {_values(given)}")
 
 

@@ -89,5 +89,5 @@ def _seconds(age: str) -> float | None:
 def _age(seconds: float) -> str:
     if seconds == math.inf:
         return "for ever"
-    unit, size = next(((unit, size) for unit, size in reversed(_UNITS.items()) if seconds >= size), ("s", 1.0))
+    unit, size = next(((unit, size) for unit, size in reversed([*_UNITS.items()]) if seconds >= size), ("s", 1.0))
     return f"for {seconds / size:g} {unit}"

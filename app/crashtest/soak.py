@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from app import engine, wiring
 from app.crashtest import soak_page
@@ -171,7 +172,7 @@ class _Soak:
         removed = float(row["removed"])
         return {"started": float(self.started), "finished": removed + row["over"], "removed": removed}
 
-    async def _rows(self, sql: str) -> Sequence[Mapping[str, object]]:
+    async def _rows(self, sql: str) -> Sequence[Mapping[str, Any]]:
         return await self.surefoot.database.query(DEFAULT_TENANT, sql)
 
     async def _stop(self) -> None:

@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from outbox import Delivery, LocalConsumer, Subscription
-from steps import Absent, Action, Approval, RunLimits, Tools, durable, turns_so_far
+from steps import Absent, Action, Approval, Found, RunLimits, Tools, durable, turns_so_far
 from transactions import ArtifactRef, Run, Session, Tx
 
 TABLES = """
@@ -126,7 +126,7 @@ async def agree(action: Action[Deps], text: str) -> str:
     return _answered(action, text)
 
 
-async def placed(action: Action[Deps], answer: str) -> Absent:  # noqa: ARG001
+async def placed(action: Action[Deps], answer: str) -> Found[None] | Absent:  # noqa: ARG001
     """It was not taken back yet."""
     return Absent()
 

@@ -59,11 +59,16 @@ def fill(url: str, workflow_id: str, status: str = "SUCCESS", *, settled: bool =
          " values (%s, 'default', 'a', 'p', '1', 'h') on conflict do nothing", run_id)  # fmt: skip
     rows(
         url,
-        "insert into surefoot.segments (run_id, n, tenant, state, outcome, turns, settled_at) values (%s, %s,"
-        " 'default', case when %s then 'settled' else 'open' end, case when %s then 'completed' end,"
-        " case when %s then 1 end, case when %s then now() - interval '1 hour' end)",
-        run_id, int(n), settled, settled, settled, settled,
+        "insert into surefoot.segments (run_id, n, tenant, state) values (%s, %s, 'default', 'open')",
+        run_id, int(n),
     )  # fmt: skip
+    if settled:
+        rows(
+            url,
+            "update surefoot.segments set state = 'settled', outcome = 'completed', turns = 1,"
+            " settled_at = now() - interval '1 hour' where run_id = %s and n = %s",
+            run_id, int(n),
+        )  # fmt: skip
     rows(
         url,
         "insert into dbos.workflow_status (workflow_uuid, status, name, completed_at) values (%s, %s,"

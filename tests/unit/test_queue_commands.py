@@ -46,7 +46,7 @@ def test_the_command_sets_limits_lists_them_and_ends_them(site: Site) -> None:
     ]
     shown = said(site, "limits", "list")
     assert shown[0] == f"tenant default, agent scripted: {values}"
-    assert shown[1].startswith("  set by unauthenticated at ")
+    assert shown[1].startswith("  set by owner at ")
     assert said(site, "run", "scripted", "--input", NOTHING, "--no-wait", "--priority", "3")[1] == (
         "  limit of tenant default for agent scripted: 0 running"
     )

@@ -60,7 +60,7 @@ def test_every_setting_can_be_said() -> None:
 def test_every_kind_has_an_age_at_which_it_goes_or_is_kept_for_ever() -> None:
     names = {field.name: f"SUREFOOT_KEEP_{field.name.upper()}_S" for field in dataclasses.fields(Keep)}
     said = Settings.from_env(dict.fromkeys(names.values(), "7")).keep
-    assert dataclasses.asdict(said) == dict.fromkeys(names, 7)
+    assert dataclasses.asdict(said) == {**dict.fromkeys(names, 7), "workers": 60}, "as long as a version may be away"
     assert Settings.from_env({names["engine"]: "forever"}).keep.engine == FOREVER
     for text in ("0.5", "-1", "for ever", "inf", "1e10"):
         with pytest.raises(InvalidInput, match="SUREFOOT_KEEP_RUNS_S="):
