@@ -147,6 +147,8 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
         of_tenants[row["tenant"]] += row["running"]
     chosen, again = choose(heads, of_tenants, left, per_lane=_PER_LANE)
     admitted = await _admit(session, chosen, left) if chosen else ()
+    if admitted and any(limit["full_for_s"] is not None for limit in limits):
+        limits = await fetch_all(session, _QUEUE["limits_in_force"])  # which is not full any more, perhaps
     again, backlog = again and bool(admitted), again or len(admitted) < len(heads)
     told = _told(limits, left, again=again) | {"backlog": backlog, "handed": locked["handed"]}
     if any(found[name] != value for name, value in told.items()):

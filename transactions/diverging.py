@@ -32,7 +32,7 @@ async def end(
     segment = await fetch_one(session, _SEGMENTS["lock"], run_id=run_id, n=n)
     assert run is not None
     assert segment is not None
-    if segment["state"] == "settled" and run["segment"] != n:
+    if segment["state"] == "settled" and (run["segment"] != n or run["generation"] == execution.generation):
         return None
     words = (
         f"the replay of its segment {n} by version {serving.version!r} diverged at step {diverged.position}: expected "

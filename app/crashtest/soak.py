@@ -165,7 +165,8 @@ class _Soak:
         sizes = {row["name"]: float(row["bytes"]) for row in await self._rows(_SIZES)}
         for kind, words in (("table", "all tables"), ("index", "all indexes")):
             found[words] = ("bytes", sum(size for name, size in sizes.items() if name.startswith(kind)))
-        return found | {name: ("bytes", size) for name, size in sizes.items()}
+        each: dict[str, tuple[Unit, float]] = {name: ("bytes", size) for name, size in sizes.items()}
+        return found | each
 
     async def _counts(self) -> dict[str, float]:
         row = (await self._rows(_COUNTS))[0]

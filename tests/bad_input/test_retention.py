@@ -90,5 +90,5 @@ async def test_a_login_that_may_not_remove_is_told_so_and_may_look(database_url:
 
 @pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1.2.3d", "5w", "1e3s", "for ever"])
 def test_at_the_command_line_an_age_has_a_unit(migrated: str, age: str) -> None:
-    said = sentence(surefoot("retention", "keep", "runs", "--", age, DATABASE_URL=migrated))
+    said = sentence(surefoot("retention", "keep", "runs", "--", age, env={"DATABASE_URL": migrated}))
     assert said.startswith(f"{age!r} is no age: write one such as 30d")

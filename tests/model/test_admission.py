@@ -19,14 +19,13 @@ from transactions.admitting import Left, Scope
 
 TENANTS, AGENTS = ("a", "b", "c"), ("x", "y")
 SCOPES: list[Scope] = [(t, g) for t in (*TENANTS[:2], None) for g in (*AGENTS, None)]
-NOW = datetime.now(UTC)
 PERIOD_S = 3600.0
 PER_LANE = 3  # of so few that they are often cut off
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One that is there before the look. `since`: seconds ago; for one that is delayed, until it is due."""
+    """One that is there before the look. `since`: minutes ago; for one that is delayed, until it is due."""
 
     tenant: str
     agent: str
@@ -132,6 +131,7 @@ def age(world: World, i: int) -> int:
 
 def put(connection: psycopg.Connection[Any], world: World) -> None:
     """As the owner, past every trigger."""
+    now = datetime.now(UTC)
     for table in ("segments", "runs", "limits", "workers", "queue_turns", "agents"):
         connection.execute(f"delete from surefoot.{table}".encode())
     connection.execute("delete from dbos.workflow_status")
@@ -164,21 +164,21 @@ def put(connection: psycopg.Connection[Any], world: World) -> None:
         cursor.executemany(
             "insert into surefoot.segments (run_id, n, tenant, agent, priority, state, queued_at, rated, admitted_at,"
             " settled_at, outcome, turns) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            [row(world, i) for i in range(len(world.segments))],
+            [row(world, i, now) for i in range(len(world.segments))],
         )
         cursor.executemany(
             "insert into surefoot.queue_turns values (%s, %s)",
-            [[tenant, NOW - timedelta(hours=9 - k)] for k, tenant in enumerate(world.served)],
+            [[tenant, now - timedelta(hours=9 - k)] for k, tenant in enumerate(world.served)],
         )
 
 
-def row(world: World, i: int) -> list[Any]:
+def row(world: World, i: int, now: datetime) -> list[Any]:
     s = world.segments[i]
     admitted = s.state in ("open", "settled")
     # What began before the period is negative in the model.
-    admitted_at = NOW - timedelta(seconds=0 if s.since >= 0 else 2 * PERIOD_S) if admitted else None
-    queued_at = NOW - timedelta(seconds=age(world, i))
-    over = [NOW, "completed", 1] if s.state == "settled" else [None, None, None]
+    admitted_at = now - timedelta(seconds=0 if s.since >= 0 else 2 * PERIOD_S) if admitted else None
+    queued_at = now - timedelta(minutes=age(world, i))
+    over = [now, "completed", 1] if s.state == "settled" else [None, None, None]
     return [run_id(i), s.n, s.tenant, s.agent, s.priority, s.state, queued_at, s.rated and admitted, admitted_at, *over]
 
 

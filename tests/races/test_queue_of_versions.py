@@ -43,8 +43,8 @@ async def test_control_with_one_room_for_all_versions_it_does(scene: Scene, monk
         running = sum(row["running"] for row in found["running"])
         return {"all": max(0, sum(worker["slots"] for worker in found["live"]) - running)}
 
-    monkeypatch.setattr(admitting, "_rooms", one_room)
     await crowded(scene)
+    monkeypatch.setattr(admitting, "_rooms", one_room)
     assert await look(scene) == []
 
 

@@ -25,10 +25,10 @@ async def put(scene: Scene, name: str = "minutely", *, by: str = "opal", **more:
 
 
 async def late(scene: Scene, minutes: int) -> datetime:
-    """It was due so many minutes ago; when that was."""
+    """All of them were due so many minutes ago; when that was."""
     ago = "date_trunc('minute', clock_timestamp()) - make_interval(mins => %s)"
-    [[at]] = await scene.rows(f"update surefoot.schedules set next_at = {ago} returning next_at", minutes)
-    return at
+    rows = await scene.rows(f"update surefoot.schedules set next_at = {ago} returning next_at", minutes)
+    return rows[0][0]
 
 
 async def fire(scene: Scene) -> Sequence[Fired]:

@@ -72,7 +72,9 @@ begin
                          and l.agent in ('', open_segment.agent)
                          and (l.running_max is not null or (l.starts_max is not null and open_segment.n = 0)))
       and not exists (select 1 from surefoot.segments s
-                       where s.state = 'waiting' and s.tenant = open_segment.tenant and s.agent = open_segment.agent)
+                       where s.state = 'waiting' and s.tenant = open_segment.tenant and s.agent = open_segment.agent
+                         and (s.priority > open_segment.priority
+                              or (s.priority = open_segment.priority and (s.n > 0 or open_segment.n = 0))))
       and coalesce((select case when x.room is null then true
                                 when x.room = 0 then false
                                 else nextval('surefoot.handed') - x.handed <= x.room end
