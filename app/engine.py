@@ -72,9 +72,13 @@ async def launch(settings: EngineSettings, segment: Segment) -> None:
 
     DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(run_segment)
     DBOS.launch()
-    await DBOS.set_latest_application_version_async(settings.version)
+    # Every segment is enqueued for a version by name (`surefoot.hand_to_engine`): which one the engine takes for the
+    # latest is of no account, and so must not decide whose settings of the queue count either.
     await DBOS.register_queue_async(
-        QUEUE, polling_interval_sec=settings.queue_poll_s, worker_concurrency=settings.runs_at_once
+        QUEUE,
+        polling_interval_sec=settings.queue_poll_s,
+        worker_concurrency=settings.runs_at_once,
+        on_conflict="always_update",
     )
 
 

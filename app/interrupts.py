@@ -1,4 +1,4 @@
-"""Tells an execution that its run is being cancelled, so that no long call of a model or a tool goes on for it."""
+"""Tells an execution that its run is being cancelled, so that no long call goes on for it, or has to hand on."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ import random
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from transactions import Cancelling, Database, Fenced, RunId, cancelling, is_transient
+from transactions import Cancelling, Database, Diverged, Fenced, RunId, cancelling, is_transient, steering
 
 T = TypeVar("T")
 _log = logging.getLogger("surefoot.interrupts")
@@ -20,6 +20,11 @@ class Interrupts:
         self._every_s = every_s
         self._going: dict[RunId, asyncio.Task[Any]] = {}
         self._told: set[asyncio.Task[Any]] = set()
+        self._asked: frozenset[RunId] = frozenset()
+
+    def asked(self, run_id: RunId) -> bool:
+        """Whether a person wants the run held, or handed on, at its next boundary."""
+        return run_id in self._asked
 
     async def unless_cancelling(self, run_id: RunId, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns or raises. Raises Cancelling when it was interrupted, once it has come to its end.
@@ -36,7 +41,11 @@ class Interrupts:
                 raise
             raise Cancelling(f"run {run_id} is being cancelled: it was interrupted") from None
         except BaseExceptionGroup as group:  # of calls that went on side by side
-            if group.subgroup(Fenced) is not None or group.subgroup(Cancelling) is None:
+            if group.subgroup(Fenced) is not None:
+                raise
+            if (diverged := _first(group, Diverged)) is not None:
+                raise diverged from group
+            if group.subgroup(Cancelling) is None:
                 raise
             raise Cancelling(f"run {run_id} is being cancelled") from group
         finally:
@@ -60,12 +69,21 @@ class Interrupts:
             return
         async with self._database.all_tenants("watchdog.look") as session:
             found = await cancelling.among(session, list(self._going))
+            self._asked = await steering.asked_among(session, list(self._going))
         for run_id in found:
             task = self._going.get(run_id)
             if task is not None and task not in self._told:
                 _log.warning("run %s is being cancelled: interrupted", run_id)
                 self._told.add(task)
                 task.cancel()
+
+
+def _first(error: BaseException, kind: type[T]) -> T | None:
+    """The first error of this kind in a group of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        members: tuple[BaseException, ...] = error.exceptions  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return next((found for one in members if (found := _first(one, kind)) is not None), None)
+    return error if isinstance(error, kind) else None
 
 
 def _is_cancelled_itself() -> bool:

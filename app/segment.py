@@ -39,10 +39,12 @@ from steps.toolset import DurableToolset, ToolRaised
 from transactions import (
     ActionId,
     Cancelling,
+    Diverged,
     Fenced,
     RunId,
     RunState,
     SurefootError,
+    diverging,
     failpoint,
     messages,
     number_done,
@@ -50,6 +52,7 @@ from transactions import (
     storable_reason,
     until_committed,
 )
+from transactions.readers import Serving
 from transactions.segments import Begun, Ending
 from transactions.waits import Wait
 
@@ -67,6 +70,8 @@ class Segments:
     clock: Clock
     stalls_max: int
     draining: Callable[[], bool]
+    serving: Serving
+    ended: Callable[[], None]
 
     async def execute(self, run_id: str, n: int) -> None:
         """One execution of segment `n`. Returns nothing: our tables are the record."""
@@ -79,9 +84,6 @@ class Segments:
             raise
 
     async def _begin(self, run_id: RunId, n: int) -> Begun | None:
-        versions = {agent.name: agent.version for agent in self.bench.agents.values()}
-        turns_max = {agent.name: agent.limits.segment_turns_max for agent in self.bench.agents.values()}
-
         async def begin() -> Begun | None:
             async with self.bench.database.all_tenants("segment.begin") as session:
                 return await segments.begin(
@@ -89,8 +91,7 @@ class Segments:
                     run_id=run_id,
                     n=n,
                     worker_id=self.bench.worker_id,
-                    versions=versions,
-                    turns_max=turns_max,
+                    serving=self.serving,
                     stalls_max=self.stalls_max,
                 )
 
@@ -131,6 +132,11 @@ class _Execution:
         run_id = self._begun.execution.run_id
         try:
             ending = await self._parts.interrupts.unless_cancelling(run_id, self._run_agent())
+            if ending.state is not RunState.QUEUED:  # which it may be earlier than before: it hands on what is left
+                self._journal.check_end(self._begun.steps)
+        except Diverged as diverged:
+            await self._diverge(diverged)
+            return
         except Cancelling:
             ending = self._ending(RunState.CANCELLED)
         except (
@@ -219,9 +225,14 @@ class _Execution:
         return replace(self._ending(RunState.COMPLETED, result.new_messages()), output=output)
 
     def _boundary(self) -> bool:
-        """Whether this segment hands on before the next model request. Never before its first turn."""
+        """Whether this segment hands on before the next model request. Never before its first turn.
+
+        While it replays it does so only where the first execution did: what comes after is on record already.
+        """
         turns = self._turns.responses
-        return turns > 0 and (turns >= self._begun.frozen["turns_max"] or self._parts.draining())
+        wanted = self._parts.draining() or self._parts.interrupts.asked(self._begun.execution.run_id)
+        replays = self._turns.number < self._begun.turns
+        return turns > 0 and (turns >= self._begun.frozen["turns_max"] or (wanted and not replays))
 
     def _ending(self, state: Any, new: Sequence[ModelMessage] = (), *, reason: str | None = None) -> Ending:
         usage = cast(JsonValue, _USAGE.dump_python(self._usage, mode="json"))
@@ -286,6 +297,27 @@ class _Execution:
         failpoint("segment.before_end")
         await until_committed(end, self._bench.still_mine)
         self._bench.wakeups.poke("outbox")  # that commit may tell the run's state
+        self._parts.ended()
+
+    async def _diverge(self, diverged: Diverged) -> None:
+        """Told once: what goes on, goes on in another segment."""
+        execution = self._begun.execution
+        await self._journal.flush()
+
+        async def end() -> str | None:
+            async with self._bench.database.transaction("segment.diverge", execution.tenant) as session:
+                serving, most = self._parts.serving, self._parts.stalls_max
+                return await diverging.end(session, execution, diverged, serving=serving, divergences_max=most)
+
+        try:
+            words = await until_committed(end, self._bench.still_mine)
+        except Cancelling:
+            await self._end(self._ending(RunState.CANCELLED))
+            return
+        if words is not None:
+            _log.error("run %s: %s", execution.run_id, words)
+        self._bench.wakeups.poke("outbox")
+        self._parts.ended()
 
 
 def _waits(requests: DeferredToolRequests) -> list[Wait]:

@@ -3,11 +3,12 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from transactions import InvalidInput
+from transactions.retention import FOREVER, KEEP_S_MAX, Keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,19 @@ class Settings:
     # Where the bytes of artifacts are: the store to write to first, and others to read from. None: Postgres.
     artifacts: str | None = None
     artifacts_sweep_s: float = 3600.0
+    # What distinguishes this build from others with the same versions of agents.
+    version: str | None = None
+    # A version without a worker for so long is gone: a newer one takes its place, what only it can read is held.
+    version_grace_s: float = 60.0
+    # How long what is kept, and how often is looked for what is older.
+    keep: Keep = field(default_factory=Keep)
+    retention_s: float = 60.0
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> "Settings":
         """From the environment. Raises InvalidInput naming the variable that is wrong."""
         env = os.environ if env is None else env
+        grace_s = _number(env, "SUREFOOT_VERSION_GRACE_S", 60.0, at_least=0.1)
         return cls(
             database_url=env.get("DATABASE_URL") or None,
             home=Path(env.get("SUREFOOT_HOME") or ".surefoot").expanduser(),
@@ -59,7 +68,20 @@ class Settings:
             drain_s=_number(env, "SUREFOOT_DRAIN_S", 20.0, at_least=0.0),
             artifacts=env.get("SUREFOOT_ARTIFACTS") or None,
             artifacts_sweep_s=_number(env, "SUREFOOT_ARTIFACTS_SWEEP_S", 3600.0, at_least=1.0),
+            version=_build(env),
+            version_grace_s=grace_s,
+            keep=_keep(env, workers_at_least=grace_s),
+            retention_s=_number(env, "SUREFOOT_RETENTION_S", 60.0, at_least=1.0),
         )
+
+
+def _build(env: Mapping[str, str]) -> str | None:
+    text = env.get("SUREFOOT_VERSION") or None
+    if text is not None and not re.fullmatch(r"[A-Za-z0-9._+-]{1,100}", text):
+        raise InvalidInput(
+            f"SUREFOOT_VERSION={text!r}: name the build with 1 to 100 letters, digits and ._+-, such as a commit."
+        )
+    return text
 
 
 def _webhook(env: Mapping[str, str]) -> dict[str, Any]:
@@ -82,6 +104,24 @@ def _webhook(env: Mapping[str, str]) -> dict[str, Any]:
         "webhook_topics": wanted,
         "webhook_allow_private": private == "1",
     }
+
+
+def _keep(env: Mapping[str, str], *, workers_at_least: float) -> Keep:
+    """`SUREFOOT_KEEP_RUNS_S` and so on: seconds, or `forever`.
+
+    workers_at_least: for so long the row of a worker that ended says that its version may be on its way up again.
+    """
+    said: dict[str, float] = {}
+    for kind in fields(Keep):
+        name = f"SUREFOOT_KEEP_{kind.name.upper()}_S"
+        if (text := env.get(name)) == "forever":
+            said[kind.name] = FOREVER
+        elif text:
+            said[kind.name] = _number(env, name, FOREVER, at_least=1.0)
+            if said[kind.name] > KEEP_S_MAX:
+                raise InvalidInput(f"{name}={text!r}: give at most {KEEP_S_MAX:.0f}, or `forever`.")
+    keep = Keep(**said)
+    return replace(keep, workers=max(keep.workers, workers_at_least))
 
 
 def _number(env: Mapping[str, str], name: str, default: float, *, at_least: float) -> float:

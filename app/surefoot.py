@@ -55,7 +55,7 @@ class Surefoot(Acting):
         self.settings = settings or Settings.from_env()
         store = ArtifactStore.from_setting(self.settings.artifacts, database_url)
         known = {agent.name: agent for agent in unique(agents)}
-        super().__init__(Database(database_url), store, known, principals.anyone())
+        super().__init__(Database(database_url), store, known, principals.anyone(), self.settings.keep)
         self.database_url = database_url
         self.subscriptions: Sequence[Subscription] = unique_subscriptions(subscriptions)
         self.worker: Worker | None = None
@@ -97,7 +97,7 @@ class Surefoot(Acting):
 
     def acting_for(self, who: Principal) -> Acting:
         """What this principal may do. Make one for each request: it keeps the roles that it was given."""
-        return Acting(self.database, self.store, self.agents, who)
+        return Acting(self.database, self.store, self.agents, who, self.keep)
 
     async def acting_as(self, name: str, *, tenant: str = DEFAULT_TENANT) -> Acting:
         """For an application that has made sure itself who asks. Raises NotFound, Forbidden (disabled)."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app import engine, machine
+from app.router import Router
 from steps.sharing import wake_sharers
 from transactions import Database, Tenant, WorkerId, deciding, failpoint, is_transient, segments, workers
 
@@ -24,6 +25,7 @@ class Watchdog:
     every_s: float
     stalls_max: int
     still_mine: Callable[[], None]
+    router: Router
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -38,6 +40,7 @@ class Watchdog:
     async def run_once(self) -> None:
         self.still_mine()
         await self._bury_the_dead()
+        await self.router.run_once()
         await self._hand_over()
         await self._restart_lost()
         await self._expire_approvals()
@@ -70,16 +73,15 @@ class Watchdog:
 
     async def _restart_lost(self) -> None:
         async with self.database.all_tenants("watchdog.look") as session:
-            found = await segments.lost(session, version=self.version, limit=_BATCH)
+            found = await segments.lost(session, limit=_BATCH)
             superseded = await workers.superseded_workflows(session)
         for row in found:
-            why = f"the engine says {row['status'] or 'nothing'}, version {row['application_version']}"
+            why = f"the engine says {row['status'] or 'nothing'}"
             async with self.database.transaction("watchdog.restart", Tenant(row["tenant"])) as session:
                 if await segments.restart_lost(
                     session,
                     run_id=row["run_id"],
                     n=row["segment"],
-                    version=self.version,
                     why=why,
                     stalls_max=self.stalls_max,
                 ):

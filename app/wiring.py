@@ -7,8 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from app import engine
+from app.dispatcher import Dispatcher
 from app.interrupts import Interrupts
+from app.retention import Retention
+from app.router import Router
+from app.scheduler import Scheduler
 from app.segment import Segments
+from app.serving import application_version, serving
 from app.settings import Settings
 from app.sweeper import Sweeper
 from app.watchdog import Watchdog
@@ -48,11 +53,6 @@ def migrate_database(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
     """Bring the schema, and the tables that agents declare, up to date."""
     tables = [agent.tables for agent in agents if agent.tables is not None]
     migrate.migrate(url, engine_schema=engine.migrate, tables=tables)
-
-
-def application_version(agents: Sequence[DurableAgent[Any]]) -> str:
-    """What a recorded history belongs to: the agents and their versions."""
-    return " ".join(f"{agent.name}={agent.version}" for agent in sorted(agents, key=lambda agent: agent.name)) or "none"
 
 
 class EffectConsumer:
@@ -97,8 +97,9 @@ def build_worker(
     end: called with the reason once this worker may not act any more; it must not return.
     """
     database = Database(url, Limits().within(settings.lease_s))
-    worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{SystemClock().new_id()[:12]}")
-    version = application_version(agents)
+    clock = SystemClock()
+    worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{clock.new_id()[:12]}")
+    version = application_version(agents, settings.version)
     wakeups = Wakeups(url)
     lease = Lease(url, worker_id, settings.lease_s, end)
     by_name = {agent.name: agent for agent in agents}
@@ -106,10 +107,10 @@ def build_worker(
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, end, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
-    consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
-    consumers |= {subscription.name: subscription.consumer for subscription in subscribed}
     draining = asyncio.Event()
     interrupts = Interrupts(database, settings.watchdog_s)
+    served = serving(by_name, version)
+    dispatcher = Dispatcher(database, wakeups, settings.queue_poll_s, lease.check)
     return Worker(
         settings=settings,
         database=database,
@@ -122,17 +123,33 @@ def build_worker(
         effects=effects,
         store=store,
         sweeper=Sweeper(store, settings.artifacts_sweep_s, lease.check),
+        retention=Retention(database, settings.keep, lease.check, settings.retention_s),
         relay=Relay(
             database,
-            consumers,
+            _consumers(effects, subscribed),
             agents=list(by_name),
             worker_id=worker_id,
             wakeups=wakeups,
             still_mine=lease.check,
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
-        watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check),
+        watchdog=_watchdog(database, worker_id, version, settings, lease),
+        dispatcher=dispatcher,
+        scheduler=Scheduler(database, settings.watchdog_s, lease.check),
         interrupts=interrupts,
-        segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set),
+        segments=Segments(
+            bench, effects, interrupts, clock, settings.stalls_max, draining.is_set, served, dispatcher.freed
+        ),
         draining=draining,
     )
+
+
+def _consumers(effects: Effects, subscribed: Sequence[Subscription]) -> dict[str, Consumer]:
+    """Of effects, and of each subscription, by name."""
+    consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
+    return consumers | {subscription.name: subscription.consumer for subscription in subscribed}
+
+
+def _watchdog(database: Database, worker_id: WorkerId, version: str, settings: Settings, lease: Lease) -> Watchdog:
+    router = Router(database, version, settings.version_grace_s)
+    return Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check, router)

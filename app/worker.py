@@ -1,6 +1,7 @@
 """A worker: one process start that claims segments, delivers entries and watches over the others."""
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -8,17 +9,34 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app import engine, machine
+from app.dispatcher import Dispatcher
 from app.interrupts import Interrupts
+from app.retention import Retention
+from app.scheduler import Scheduler
 from app.segment import Segments
+from app.serving import serves
 from app.settings import Settings
 from app.sweeper import Sweeper
 from app.watchdog import Watchdog
 from outbox import Relay, Subscription
 from steps import DurableAgent
 from steps.effects import Effects
-from transactions import ArtifactStore, Database, Session, Wakeups, WorkerId, subscriptions, workers
+from transactions import (
+    ArtifactStore,
+    Database,
+    Session,
+    Wakeups,
+    WorkerId,
+    is_transient,
+    subscriptions,
+    versions,
+    workers,
+)
 from transactions.database import connector
 from transactions.lease import Lease
+
+_log = logging.getLogger("surefoot.worker")
+_SAY_S = 2.0
 
 
 @dataclass(slots=True)
@@ -36,8 +54,11 @@ class Worker:
     effects: Effects
     store: ArtifactStore
     sweeper: Sweeper
+    retention: Retention
     relay: Relay
     watchdog: Watchdog
+    dispatcher: Dispatcher
+    scheduler: Scheduler
     interrupts: Interrupts
     segments: Segments
     draining: asyncio.Event
@@ -58,6 +79,8 @@ class Worker:
                 pid_start=machine.pid_start(os.getpid()) or "unknown",
                 lease_s=self.settings.lease_s,
                 consumers=self.relay.consumers,
+                slots=self.settings.runs_at_once,
+                agents=sorted(self.agents),
             )
             await self._announce(session)
         self.lease.start(registered_at)
@@ -77,21 +100,18 @@ class Worker:
         loops: Sequence[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = (
             ("relay", self.relay.run),
             ("watchdog", self.watchdog.run),
+            ("dispatcher", self.dispatcher.run),
+            ("scheduler", self.scheduler.run),
             ("interrupts", self.interrupts.run),
             ("sweeper", self.sweeper.run),
+            ("retention", self.retention.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 
     async def _announce(self, session: Session) -> None:
         """What this worker serves, in one order everywhere: each locks its row."""
-        for _, agent in sorted(self.agents.items()):
-            await workers.announce_agent(
-                session,
-                name=agent.name,
-                version=agent.version,
-                input_schema=agent.input.json_schema(),
-                limits=agent.limits.of_states,
-            )
+        if await versions.announce(session, self.version, serves(self.agents)):
+            _log.info("version %r is new, and current from now on", self.version)
         for one in sorted(self.subscriptions, key=lambda one: one.name):
             await subscriptions.announce(
                 session,
@@ -105,6 +125,7 @@ class Worker:
     async def stop(self) -> None:
         """Stop claiming, let segments end at their next boundary, finish what was sent, release the lease."""
         self.draining.set()
+        await self._say_that_it_drains()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -115,3 +136,12 @@ class Worker:
         self.lease.stop()
         async with self.database.all_tenants("worker.release") as session:
             await workers.release(session, self.worker_id)
+
+    async def _say_that_it_drains(self) -> None:
+        """So that what its segments hand on goes to others. With the database away it is known once it has left."""
+        try:
+            async with asyncio.timeout(_SAY_S), self.database.all_tenants("worker.drain") as session:
+                await workers.drain(session, self.worker_id)
+        except Exception as error:
+            if not is_transient(error) and not isinstance(error, TimeoutError):
+                raise

@@ -18,6 +18,7 @@ from steps.kinds import (
 )
 from steps.models import model_from_env, tool_returns, turns_so_far
 from steps.requires import after
+from steps.state import RunRecord
 from steps.tools import Tools
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "NotSent",
     "Refused",
     "RunLimits",
+    "RunRecord",
     "ToolError",
     "Tools",
     "Unsure",

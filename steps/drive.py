@@ -30,6 +30,10 @@ T = TypeVar("T")
 _LEASE_SLACK_S = 15.0
 
 
+class Unreadable(Exception):
+    """The effect is of a run that this version of its agent cannot read, or of a tool that it has not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """The action's row as its claim left it, and the monotonic time before that, from which its attempt counts."""
@@ -60,6 +64,8 @@ class Drive:
 
     @classmethod
     async def load(cls, bench: Bench, ticket: Ticket, tenant: Tenant) -> "Drive":
+        """Raises Unreadable, and what the deps factory raises."""
+
         async def rows() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
             async with bench.database.transaction("effect.load", tenant) as session:
                 action = await actions.get(session, ticket.action_id)
@@ -67,6 +73,16 @@ class Drive:
 
         action, identity = await until_committed(rows, bench.still_mine)
         agent = bench.agents[action["agent"]]
+        begun = identity["agent_version"] is not None and not identity["ended"]
+        if begun and identity["state_version"] not in agent.states.reads:
+            raise Unreadable(
+                f"the run's state is of version {identity['state_version']}, which version {agent.version} of "
+                f"{agent.name} cannot read: a worker of a version that can takes it"
+            )
+        if action["tool"] not in agent.specs:
+            raise Unreadable(
+                f"version {agent.version} of {agent.name} has no tool {action['tool']}: start one that has"
+            )
         spec = agent.specs[action["tool"]]
         run = bench.run(identity)
         deps = await until_committed(lambda: agent.make_deps(run), bench.still_mine)

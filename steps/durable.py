@@ -1,7 +1,7 @@
 """`durable(...)`: an agent with a name, a version, deps that can be made anywhere, and limits."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from steps.declaring import ToolError
 from steps.requires import After
 from steps.spec import RESULT_BYTES_MAX, Spec
+from steps.state import Migration, StateVersions
 from steps.tools import Tools
 from transactions import InvalidInput, Run, canonical_json
 from transactions.migrate import Tables
@@ -81,6 +82,7 @@ class DurableAgent(Generic[D]):
     check: Callable[[Any], None] | None
     tables: Tables | str | None
     limits: RunLimits
+    states: StateVersions
 
     async def make_deps(self, run: Run) -> D:
         """Deps for one execution, made from the run alone."""
@@ -136,6 +138,9 @@ def durable(
     check: Callable[[I], None] | None = None,
     tables: Tables | str | None = None,
     limits: RunLimits | None = None,
+    state_version: int = 1,
+    reads: Iterable[int] = (),
+    migrate: Mapping[int, Migration] | None = None,
 ) -> DurableAgent[D]:
     """Make a pydantic-ai agent durable.
 
@@ -143,6 +148,10 @@ def durable(
     input, prompt: the type a run is started with, and the words the model gets for it: by default the
     text itself, or JSON. check: raises ValueError for an
     input that cannot succeed, before the run starts. tables: a SQLAlchemy MetaData or DDL text that `migrate` creates.
+
+    state_version: the version of the state that its runs have from now on. Raise it when runs that began before cannot
+    simply be carried on; reads: versions that can all the same, as they are; migrate: by version, a function that
+    rewrites a run's record for the next version. A run of any other version is left to workers that can read it.
     Raises ToolError when the agent cannot be made safe, with what to change.
     """
     if not agent.name:
@@ -164,6 +173,7 @@ def durable(
         check=check,
         tables=tables,
         limits=limits or RunLimits(),
+        states=StateVersions.of(agent.name, state_version, reads, migrate or {}),
     )
 
 

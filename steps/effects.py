@@ -8,13 +8,14 @@ import logging
 
 from steps import sending, verifying
 from steps.bench import Bench
-from steps.drive import Claimed, Drive
+from steps.drive import Claimed, Drive, Unreadable
 from steps.sharing import wake_sharers
 from transactions import ActionState, Fenced, Tenant, failures, outbox, until_committed
 from transactions.actions import Ticket
 
 _log = logging.getLogger("surefoot.effects")
 _PUT_OFF_S = 30.0
+_LEFT_S = 2.0  # soon: the worker that can take it may be the next to look
 AT_ONCE_MAX = 50
 
 
@@ -62,8 +63,10 @@ class Effects:
         """
         try:
             await self._drive(await Drive.load(self._bench, ticket, tenant), claimed)
+        except Unreadable as error:
+            await self._put_off(ticket, tenant, str(error), pause_s=_LEFT_S)
         except Exception as error:
-            await self._put_off(ticket, tenant, f"it cannot be driven: {failures.words(error)}")
+            await self._put_off(ticket, tenant, f"it cannot be driven: {failures.words(error)}", pause_s=_PUT_OFF_S)
             raise
 
     async def _drive(self, drive: Drive, claimed: Claimed | None) -> None:
@@ -84,7 +87,7 @@ class Effects:
         if drive.spec.undoes:
             self._bench.wakeups.poke("outbox")  # the next one of its run may go
 
-    async def _put_off(self, ticket: Ticket, tenant: Tenant, why: str) -> None:
+    async def _put_off(self, ticket: Ticket, tenant: Tenant, why: str, *, pause_s: float) -> None:
         """Back to the schedule, which says why: its deps, its tool or its approval's binding raise."""
 
         async def once() -> None:
@@ -94,7 +97,7 @@ class Effects:
                     ticket.action_id,
                     attempt=ticket.attempt,
                     worker_id=ticket.worker_id,
-                    pause_s=_PUT_OFF_S,
+                    pause_s=pause_s,
                     detail=why,
                 )
 

@@ -5,16 +5,18 @@ faster recorder can come behind this door without touching a caller.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dbos import DBOS
+from dbos import error as engine_errors
 from pydantic import JsonValue
 
 from steps.clock import Clock
 from transactions import (
     Cancelling,
     Database,
+    Diverged,
     Event,
     Execution,
     Fenced,
@@ -65,7 +67,8 @@ class Journal:
 
         The body is safe to repeat: it may run again when the process dies before its result is recorded. It answers
         with values, never with exceptions; an infrastructure error is retried here and never recorded. Raises
-        Cancelling, and records nothing, when the run is being cancelled: it will not be executed again.
+        Cancelling, and records nothing, when the run is being cancelled: it will not be executed again; Diverged, when
+        the record has a step of another name here: the code has changed, or does not always take the same steps.
         """
         position = self._opened
         self._opened += 1
@@ -80,7 +83,11 @@ class Journal:
                 self._on_fenced(str(fenced))
                 raise
 
-        value = await DBOS.run_step_async({"name": name}, recorded)
+        try:
+            value = await DBOS.run_step_async({"name": name}, recorded)
+        except engine_errors.DBOSUnexpectedStepError as error:
+            *_, found, expected = error.inputs
+            raise Diverged(position, expected=expected, found=found) from error
         failpoint("step.after_record")
         if not ran:
             now = self.clock.now().isoformat()
@@ -98,6 +105,12 @@ class Journal:
             raise Cancelling(f"run {self._execution.run_id} is being cancelled: {name} was its last step")
         failpoint("step.before_record")
         return done.value
+
+    def check_end(self, recorded: Mapping[int, str]) -> None:
+        """Raises Diverged when the segment ends before it has come to all of these steps, which are on record."""
+        left = [position for position in recorded if position >= self._opened]
+        if left:
+            raise Diverged(min(left), expected=recorded[min(left)], found="the end of the segment")
 
     async def flush(self) -> None:
         """Write down the replays since the last step that ran."""

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -44,6 +44,11 @@ class Spec:
     requires: Callable[..., Awaitable[str | None]] | None = None
     phase: str | None = None
     inline: bool = False
+
+    @property
+    def action_kind(self) -> Literal["effect", "transaction"]:
+        """The kind of the actions that its calls are, where they are any."""
+        return "effect" if self.kind == "effect" else "transaction"
 
     def whole(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, with the tool's defaults for those that are not given."""

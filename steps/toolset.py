@@ -79,7 +79,7 @@ class DurableToolset(WrapperToolset[D]):
             call_id=call_id,
             agent=self.seat.agent,
             tool=spec.name,
-            kind="effect" if spec.kind == "effect" else "transaction",
+            kind=spec.action_kind,
             safety=spec.safety,
             arguments=arguments,
             gated=spec.approval is not None,

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -14,22 +15,30 @@ from sqlalchemy import text
 
 from app import Surefoot
 from app.acting import Acting
-from tests.races.scenes import ADA, open_scene
+from tests.races.scenes import ADA, AGENT, open_scene
 from transactions import (
     Database,
     EntryId,
     Role,
     Tenant,
+    admitting,
     approvals,
     artifacts,
     backlog,
     desk,
+    limits,
     outbox,
     ownership,
+    retention,
     runs,
-    workers,
+    schedules,
+    steering,
+    versions,
 )
+from transactions.limits import Limit
 from transactions.outbox import End
+from transactions.schedules import Schedule
+from transactions.versions import Serves
 
 A, B = Tenant("a"), Tenant("b")
 EVERYONE = frozenset(Role)
@@ -52,11 +61,13 @@ class Things:
     principal: str = "nope"
     token_id: str = "nope"
     key: str = "nope"
+    queued_agent: str = "nope"
+    schedule: str = "nope"
 
     def named(self) -> list[str]:
         """What gives it away: its runs, names and ids."""
         names = (self.run_id, self.approval_id.partition("/")[0], self.entry_id, self.artifact, self.principal)
-        return [*names, self.token_id]
+        return [*names, self.token_id, self.queued_agent, self.schedule]
 
 
 # Every route: who may, and what is sent. None: no token is asked for.
@@ -67,6 +78,12 @@ ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("GET", "/runs/{run_id}"): (EVERYONE, None),
     ("GET", "/runs/{run_id}/events"): (EVERYONE, None),
     ("POST", "/runs/{run_id}/cancel"): (OPERATORS, None),
+    ("GET", "/versions"): (EVERYONE, None),
+    ("POST", "/versions/current"): (OPERATORS, {"version": "scripted=1"}),
+    ("POST", "/runs/move"): (OPERATORS, {"begun_by": "scripted=1"}),
+    ("POST", "/runs/{run_id}/move"): (OPERATORS, None),
+    ("POST", "/runs/{run_id}/hold"): (OPERATORS, {"reason": "look first"}),
+    ("POST", "/runs/{run_id}/release"): (OPERATORS, None),
     ("GET", "/runs/{run_id}/undo"): (EVERYONE, None),
     ("POST", "/runs/{run_id}/undo"): (OPERATORS, None),
     ("GET", "/approvals"): (EVERYONE, None),
@@ -84,9 +101,27 @@ ROUTES: dict[tuple[str, str], tuple[frozenset[Role] | None, Any]] = {
     ("GET", "/artifacts"): (EVERYONE, None),
     ("GET", "/artifacts/content"): (EVERYONE, None),
     ("GET", "/artifacts/difference"): (EVERYONE, None),
+    ("GET", "/queue"): (EVERYONE, None),
+    ("GET", "/limits"): (EVERYONE, None),
+    ("PUT", "/limits"): (ADMINS, {"tenant": "b", "running_max": 1}),
+    ("DELETE", "/limits"): (ADMINS, None),
+    ("GET", "/schedules"): (EVERYONE, None),
+    ("PUT", "/schedules/{schedule}"): (
+        OPERATORS,
+        {"agent": "scripted", "input": {"turns": []}, "cron": "0 9 * * *", "time_zone": "Europe/Berlin"},
+    ),
+    ("POST", "/schedules/{schedule}/pause"): (OPERATORS, None),
+    ("POST", "/schedules/{schedule}/resume"): (OPERATORS, None),
+    ("DELETE", "/schedules/{schedule}"): (OPERATORS, None),
+    ("GET", "/retention"): (EVERYONE, None),
+    ("PUT", "/retention/policies"): (ADMINS, {"kind": "runs", "keep_s": 86400}),
+    ("POST", "/retention/run"): (ADMINS, {"kinds": ["runs"]}),
     ("GET", "/healthz"): (None, None),
     ("GET", "/readyz"): (None, None),
 }
+
+# The deployment's: to every other tenant they are forbidden.
+OF_THE_DEPLOYMENT = (("POST", "/versions/current"), ("PUT", "/limits"), ("DELETE", "/limits"))
 
 # What is said to somebody of another tenant: that there is no such thing, only what is one's own, or that it is not
 # theirs to ask.
@@ -102,6 +137,11 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("timeline", EVERYONE, "not found", lambda who, its: who.timeline(its.run_id)),
     ("release", OPERATORS, "not found", lambda who, its: who.release(its.run_id)),
     ("cancel", OPERATORS, "not found", lambda who, its: who.cancel(its.run_id)),
+    ("versions", EVERYONE, "own", lambda who, its: who.versions()),
+    ("use_version", OPERATORS, "forbidden", lambda who, its: who.use_version("scripted=1")),
+    ("hold", OPERATORS, "not found", lambda who, its: who.hold(its.run_id, reason="look first")),
+    ("move", OPERATORS, "not found", lambda who, its: who.move(its.run_id)),
+    ("move_all", OPERATORS, "own", lambda who, its: who.move_all(begun_by="scripted=1")),
     ("undoable", EVERYONE, "not found", lambda who, its: who.undoable(its.run_id)),
     ("undo", OPERATORS, "not found", lambda who, its: who.undo(its.run_id)),
     ("pending_approvals", EVERYONE, "own", lambda who, its: who.pending_approvals()),
@@ -123,6 +163,25 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("artifacts", EVERYONE, "own", lambda who, its: who.artifacts()),
     ("artifact_difference", EVERYONE, "not found", lambda who, its: who.artifact_difference(its.artifact, 1, 1)),
     ("sweep_artifacts", ADMINS, "forbidden", lambda who, its: who.sweep_artifacts()),
+    ("queue", EVERYONE, "own", lambda who, its: who.queue()),
+    ("limits", EVERYONE, "own", lambda who, its: who.limits()),
+    ("limits", ADMINS, "forbidden", lambda who, its: who.limits(everywhere=True)),
+    ("set_limit", ADMINS, "forbidden", lambda who, its: who.set_limit(tenant=its.tenant, running_max=1)),
+    ("unset_limit", ADMINS, "forbidden", lambda who, its: who.unset_limit(tenant=its.tenant)),
+    ("schedules", EVERYONE, "own", lambda who, its: who.schedules()),
+    (
+        "set_schedule",
+        OPERATORS,
+        "own",
+        lambda who, its: who.set_schedule("mine", "scripted", {"turns": []}, cron="0 9 * * *"),
+    ),
+    ("pause_schedule", OPERATORS, "not found", lambda who, its: who.pause_schedule(its.schedule)),
+    ("resume_schedule", OPERATORS, "not found", lambda who, its: who.resume_schedule(its.schedule)),
+    ("remove_schedule", OPERATORS, "not found", lambda who, its: who.remove_schedule(its.schedule)),
+    ("retention", EVERYONE, "own", lambda who, its: who.retention()),
+    ("set_retention", ADMINS, "own", lambda who, its: who.set_retention("runs", 86400)),
+    ("set_retention", ADMINS, "forbidden", lambda who, its: who.set_retention("runs", 86400, tenant=its.tenant)),
+    ("run_retention", ADMINS, "own", lambda who, its: who.run_retention(kinds=["runs"])),
     ("create_tenant", ADMINS, "forbidden", lambda who, its: who.create_tenant("new")),
     ("tenants", ADMINS, "forbidden", lambda who, its: who.tenants()),
     ("set_principal", ADMINS, "forbidden", lambda who, its: who.set_principal("x", roles=["admin"], tenant=its.tenant)),
@@ -167,6 +226,8 @@ def prepared(url: str) -> tuple[Things, dict[tuple[Tenant, Role], str]]:
                 name = f"{role}-of-{tenant}"
                 await surefoot.set_principal(name, roles=[role], tenant=tenant)
                 tokens[tenant, role] = await surefoot.create_token(name, tenant=tenant)
+        admin = await surefoot.acting_as(f"{Role.ADMIN}-of-{B}", tenant=B)
+        await admin.set_retention("messages", 86400)
         await surefoot.close()
         return await _things(url, tokens[B, Role.ADMIN].split("_")[1]), tokens
 
@@ -206,12 +267,22 @@ async def _things(url: str, token_id: str) -> Things:
             assert await outbox.settle(session, [End(dead, "dead", "the address is gone")])
         unknown, action_id, _ = await scene.unknown(tenant=B)
         async with scene.database.all_tenants("announce") as session:
-            await workers.announce_agent(
-                session, name="scripted", version="1", input_schema={}, limits={"waiting_s_max": 1}
+            serves = Serves("scripted", "1", 1, frozenset({1}), {}, {"waiting_s_max": 1})
+            await versions.announce(session, "scripted=1", [serves])
+        async with scene.database.transaction("schedule.set", B) as session:
+            nightly = Schedule("nightly-of-b", "scripted", {"turns": []}, "0 3 * * *")
+            await schedules.put(session, B, nightly, by="admin-of-b")
+            tomorrow = datetime.now(UTC) + timedelta(days=1)
+            await runs.start(
+                session, agent=AGENT, input={}, key=None, tenant=B, principal="admin-of-b", not_before=tomorrow
             )
+        await scene.rows("update surefoot.segments set agent = 'agent-of-b' where state = 'delayed'")
+        async with scene.database.all_tenants("limit.set") as session:
+            await limits.put(session, Limit(B, "agent-of-b", running_max=9), by="ada")
         long_ago = "update surefoot.run_states set entered_at = entered_at - interval '30 days' where left_at is null"
         await scene.rows(long_ago)
-        await scene.rows("update surefoot.runs set agent = 'scripted', idempotency_key = 'key of ' || run_id")
+        named = "agent = 'scripted', app_version = 'scripted=1', idempotency_key = 'key of ' || run_id"
+        await scene.rows(f"update surefoot.runs set {named}")
     return Things(
         tenant=B,
         run_id=unknown.run_id,
@@ -223,6 +294,8 @@ async def _things(url: str, token_id: str) -> Things:
         principal="admin-of-b",
         token_id=token_id,
         key=f"key of {unknown.run_id}",
+        queued_agent="agent-of-b",
+        schedule="nightly-of-b",
     )
 
 
@@ -236,21 +309,23 @@ def bearer(token: str) -> dict[str, str]:
 def ask(api: httpx.Client, route: tuple[str, str], its: Things, headers: dict[str, str]) -> httpx.Response:
     """The route, about these things."""
     method, template = route
-    ids = ("run_id", "approval_id", "action_id", "entry_id")
+    ids = ("run_id", "approval_id", "action_id", "entry_id", "schedule")
     things = {name: getattr(its, name) for name in ids}
     if template.endswith("/approvals"):
         things["run_id"] = its.asking_id
     path = template.format(**{name: quote(id, safe="/:") for name, id in things.items()})
     more = {"Idempotency-Key": its.key} if route == ("POST", "/runs") else {}
     asked = {"name": its.artifact, "version": 1, "old": 1, "new": 1} if path.startswith("/artifacts/") else None
+    if route == ("DELETE", "/limits"):
+        asked = {"tenant": its.tenant, "agent": its.queued_agent}
     return api.request(method, path, json=ROUTES[route][1], headers={**headers, **more}, params=asked)
 
 
 def dump(url: str) -> dict[str, Any]:
-    """Every row of every table of ours, but for the heartbeat of workers and when tokens were last used."""
+    """Every row of every table of ours, but for what workers say of themselves and when tokens were last used."""
     tables = "select relname from pg_class where relnamespace = 'surefoot'::regnamespace and relkind = 'r' order by 1"
     with psycopg.connect(url, row_factory=dict_row) as connection:
-        names = [row["relname"] for row in connection.execute(tables) if row["relname"] != "workers"]
+        names = [row["relname"] for row in connection.execute(tables) if row["relname"] not in ("workers", "dispatch")]
         rows = "select to_jsonb(t) - 'last_used_at' as row from surefoot.{} t order by to_jsonb(t)::text"
         return {
             name: [json.dumps(r["row"], sort_keys=True) for r in connection.execute(rows.format(name).encode())]
@@ -267,8 +342,13 @@ LISTS = (
     (desk, "_DECISIONS", "unknown"),
     (desk, "_DECISIONS", "contradictions"),
     (backlog, "_OUTBOX", "deliveries_page"),
+    (steering, "_RUNS", "begun_by"),
     (artifacts, "_ARTIFACTS", "get"),
     (artifacts, "_ARTIFACTS", "page"),
+    (admitting, "_QUEUE", "status"),
+    (limits, "_LIMITS", "page"),
+    (schedules, "_SCHEDULES", "page"),
+    (retention, "_RETENTION", "policies"),
 )
 
 

@@ -17,7 +17,7 @@ from transactions.deciding import Decision
 
 Call = tuple[str, dict[str, Any]]
 # Points that a process passes at its own pace, whatever a run does.
-ALWAYS = ("lease.", "relay.", "watchdog.", "worker.", "share.look")
+ALWAYS = ("lease.", "relay.", "watchdog.", "worker.", "share.look", "queue.", "schedule.")
 
 
 class Stage(Site):

@@ -3,16 +3,18 @@
 from transactions.artifact_store import ArtifactStore
 from transactions.artifacts import ArtifactRef
 from transactions.canonical import UNSTORABLE, canonical_json, is_storable, request_hash, storable_reason
-from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
+from transactions.database import Database, Limits, Session, is_forbidden, is_transient, is_unstorable, until_committed
 from transactions.errors import (
     ArtifactDamaged,
     Cancelling,
     Conflict,
     DatabaseUnavailable,
+    Diverged,
     Fenced,
     Forbidden,
     InvalidInput,
     NotFound,
+    QueueFull,
     RequestChanged,
     StoreFailed,
     StoreUnavailable,
@@ -26,7 +28,7 @@ from transactions.failpoints import failpoint
 from transactions.failures import Classify, Failure, FailureClass
 from transactions.ids import DEFAULT_TENANT, ActionId, ApprovalId, EntryId, RunId, Tenant, WorkerId
 from transactions.principals import Principal, Role
-from transactions.states import ActionState, ApprovalState, DeliveryState, RunState
+from transactions.states import ActionState, ApprovalState, DeliveryState, RunState, SegmentState
 from transactions.steps import StepRow
 from transactions.steps import record as record_steps
 from transactions.tx import Run, Tx
@@ -48,6 +50,7 @@ __all__ = [
     "Database",
     "DatabaseUnavailable",
     "DeliveryState",
+    "Diverged",
     "EntryId",
     "Event",
     "Execution",
@@ -59,11 +62,13 @@ __all__ = [
     "Limits",
     "NotFound",
     "Principal",
+    "QueueFull",
     "RequestChanged",
     "Role",
     "Run",
     "RunId",
     "RunState",
+    "SegmentState",
     "Session",
     "StepRow",
     "StoreFailed",
@@ -78,6 +83,7 @@ __all__ = [
     "WorkerId",
     "canonical_json",
     "failpoint",
+    "is_forbidden",
     "is_storable",
     "is_transient",
     "is_unstorable",

@@ -93,28 +93,28 @@ async def prepare(session: AsyncSession, execution: Execution, request: Request)
 
 async def insert_and_lock(session: AsyncSession, execution: Execution, request: Request) -> Mapping[str, Any]:
     """The row under this id, whoever made it first and for what."""
-    await execute(
-        session,
-        _ACTIONS["insert_if_new"],
-        action_id=request.action_id,
-        tenant=execution.tenant,
-        run_id=execution.run_id,
-        segment=execution.segment,
-        turn=request.turn,
-        position=request.position,
-        call_id=request.call_id,
-        agent=request.agent,
-        tool=request.tool,
-        kind=request.kind,
-        safety=request.safety,
-        request=canonical_json(request.arguments),
-        request_hash=request_hash(request.arguments),
-        gated=request.gated,
+    values = {
+        "action_id": request.action_id,
+        "tenant": execution.tenant,
+        "run_id": execution.run_id,
+        "segment": execution.segment,
+        "turn": request.turn,
+        "position": request.position,
+        "call_id": request.call_id,
+        "agent": request.agent,
+        "tool": request.tool,
+        "kind": request.kind,
+        "safety": request.safety,
+        "request": canonical_json(request.arguments),
+        "request_hash": request_hash(request.arguments),
+        "gated": request.gated,
         **asdict(request.limits),
-    )
-    row = await fetch_one(session, _ACTIONS["lock"], action_id=request.action_id)
-    assert row is not None
-    return row
+    }
+    while True:
+        await execute(session, _ACTIONS["insert_if_new"], **values)
+        row = await fetch_one(session, _ACTIONS["lock"], action_id=request.action_id)
+        if row is not None:  # else it was another run's, which was removed between the two: now it is this one's
+            return row
 
 
 async def as_requested(

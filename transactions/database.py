@@ -73,6 +73,15 @@ class Database:
             yield session
 
     @asynccontextmanager
+    async def removing(self, name: str) -> AsyncGenerator[AsyncSession]:
+        """One transaction of the role that may delete, which sees every tenant's rows.
+
+        Raises psycopg's InsufficientPrivilege for a login that may not take that role.
+        """
+        async with self._transaction(name, role="surefoot_retention", tenant=Tenant("")) as session:
+            yield session
+
+    @asynccontextmanager
     async def _transaction(self, name: str, *, role: str, tenant: Tenant) -> AsyncGenerator[AsyncSession]:
         async with self._sessions() as session:
             async with session.begin():
@@ -125,6 +134,11 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, DBAPIError) and isinstance(error.orig, psycopg.Error):
         return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
     return isinstance(error, PoolTimeout | psycopg.OperationalError | StoreUnavailable)
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether the database does not let this login do it."""
+    return isinstance(error, DBAPIError) and isinstance(error.orig, psycopg.errors.InsufficientPrivilege)
 
 
 def is_unstorable(error: BaseException) -> bool:

@@ -53,9 +53,9 @@ async def decide(session: AsyncSession, approval_id: ApprovalId, said: Said) -> 
         raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
     run_id = RunId(seen["run_id"])
     prepared, run = await actions.lock_with_run(session, run_id)
-    assert run is not None
     approval = await fetch_one(session, _APPROVALS["lock"], approval_id=approval_id)
-    assert approval is not None
+    if run is None or approval is None:  # removed while its lock was waited for
+        raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
     right = await _right(session, approval, said.who)
     if RunState(run["state"]).takes_nothing_new:
         raise Conflict(f"Run {run_id} is {run['state']}: there is nothing left to decide.")

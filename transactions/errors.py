@@ -17,6 +17,14 @@ class Conflict(SurefootError):
     """The request contradicts what is already recorded: a key with another input, a decision after the decision."""
 
 
+class QueueFull(SurefootError):
+    """As many runs wait to begin as may: nothing was started. Ask again after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class Unauthenticated(SurefootError):
     """Nobody knows who asks: no token, or one that does not count."""
 
@@ -43,6 +51,18 @@ class DatabaseUnavailable(SurefootError):
 
 class Cancelling(BaseException):
     """The run is being cancelled: nothing new may begin. A BaseException, as `Fenced` is; the segment ends by it."""
+
+
+class Diverged(BaseException):
+    """The replay of a segment came to another step than its record has. A BaseException, as `Fenced` is, so that
+    nothing takes it for a result; the segment ends by it. `position` counts the segment's steps from 0.
+    """
+
+    def __init__(self, position: int, *, expected: str, found: str) -> None:
+        super().__init__(f"step {position} is {expected!r} in the record, and {found!r} now")
+        self.position = position
+        self.expected = expected
+        self.found = found
 
 
 class StoreUnavailable(SurefootError):

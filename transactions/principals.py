@@ -117,7 +117,7 @@ async def page(session: AsyncSession, tenant: Tenant) -> Sequence[Mapping[str, A
 async def put(session: AsyncSession, tenant: Tenant, name: str, *, roles: Sequence[str], by: str) -> None:
     """Make a principal with these roles, or give it these instead of its own. Raises InvalidInput, NotFound."""
     check_name(name)
-    await _check_tenant(session, tenant)
+    await require_tenant(session, tenant)
     await execute(session, _PRINCIPALS["put"], tenant=tenant, name=name, roles=check_roles(roles), by=by)
 
 
@@ -149,7 +149,8 @@ async def tenants(session: AsyncSession) -> Sequence[Mapping[str, Any]]:
     return await fetch_all(session, _PRINCIPALS["tenants"])
 
 
-async def _check_tenant(session: AsyncSession, tenant: Tenant) -> None:
+async def require_tenant(session: AsyncSession, tenant: Tenant) -> None:
+    """Raises NotFound."""
     if await fetch_one(session, _PRINCIPALS["tenant"], tenant=tenant) is None:
         raise NotFound(f"No tenant {tenant!r}: make it with `surefoot tenants create`.")
 

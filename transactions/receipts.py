@@ -5,6 +5,7 @@ contradiction, so that a real duplicate is never hidden.
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from transactions.ids import ActionId, WorkerId
 from transactions.statements import load
 from transactions.states import ActionState
 
+_log = logging.getLogger("surefoot.receipts")
 _ACTIONS = load("actions")
 _DECISIONS = load("decisions")
 _SAID: Mapping[str, str] = MappingProxyType(
@@ -39,12 +41,15 @@ async def receive(
 ) -> None:
     """Record a receipt, whoever brings it and whenever. The first one settles the action and wakes its run.
 
-    A second receipt, or one against a verdict or a decision, is kept with its contradiction.
+    A second receipt, or one against a verdict or a decision, is kept with its contradiction. One that comes after its
+    run was removed is in the log, and nowhere else.
     """
     text = storable_json(result)
     stored = json.loads(text)
     row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
-    assert row is not None
+    if row is None:
+        _log.critical("attempt %d of %s was answered after its run was removed: %s", attempt, action_id, text)
+        return
     earlier = await fetch_all(session, _ACTIONS["receipts_of"], action_id=action_id)
     if any(
         (r["attempt"], r["source"], r["worker_id"], r["result"]) == (attempt, source, worker_id, stored)

@@ -12,13 +12,22 @@ from transactions.ids import RunId, WorkerId
 from transactions.statements import load
 
 _REHEARSAL = load("rehearsal")
-_DUE = ("approvals_earlier", "deliveries_earlier", "actions_earlier", "runs_earlier", "states_earlier")
+_DUE = (
+    "approvals_earlier",
+    "deliveries_earlier",
+    "actions_earlier",
+    "runs_earlier",
+    "states_earlier",
+    "segments_earlier",
+    "schedules_earlier",
+)
 
 
 async def let_pass(session: AsyncSession, by: timedelta) -> None:
     """Move all that is still due in this database back by so much, and no clock.
 
-    When approvals expire, deliveries are tried again and their claims lapse, attempts are over, runs must have ended.
+    When approvals expire, deliveries are tried again and their claims lapse, attempts are over, runs must have ended,
+    may begin, or are started by a schedule.
     """
     for name in _DUE:
         await execute(session, _REHEARSAL[name], by=by)

@@ -1,6 +1,9 @@
 """A run: start it, look at it, cancel it."""
 
+import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -8,9 +11,9 @@ from pydantic import JsonValue
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, segments, waits
+from transactions import actions, steering, stopping, waits
 from transactions.database import execute, fetch_all, fetch_one
-from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound, UnknownAgent
+from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound, QueueFull, SurefootError, UnknownAgent
 from transactions.events import Event, number
 from transactions.ids import RunId, Tenant
 from transactions.statements import load
@@ -20,21 +23,46 @@ from transactions.words import check_words, checked_json
 _RUNS = load("runs")
 _KEY_CHARACTERS_MAX = 255
 _INPUT_BYTES_MAX = 1024 * 1024
+PRIORITY_MAX = 100
+_RETRY_AFTER_S = 5
+_REFUSALS: Mapping[str, type[SurefootError]] = MappingProxyType(
+    {"SF001": Conflict, "SF002": UnknownAgent, "SF003": Forbidden, "SF006": InvalidInput}
+)
 
 
 async def start(
-    session: AsyncSession, *, agent: str, input: JsonValue, key: str | None, tenant: Tenant, principal: str
+    session: AsyncSession,
+    *,
+    agent: str,
+    input: JsonValue,
+    key: str | None,
+    tenant: Tenant,
+    principal: str,
+    priority: int = 0,
+    not_before: datetime | None = None,
 ) -> RunId:
     """Start a run in the caller's transaction. The same key and input is the same run.
 
-    Raises Conflict (the key came with another input), UnknownAgent, Forbidden (the tenant), InvalidInput.
+    priority: from -100 to 100, the higher first within its tenant. not_before: when it may begin; None: at once.
+    Raises Conflict (the key came with another input), UnknownAgent, Forbidden (the tenant), InvalidInput, QueueFull.
     """
-    text = checked_json("input", input, bytes_max=_INPUT_BYTES_MAX)
+    text = canonical_input(input)
     if key is not None and not 1 <= len(key) <= _KEY_CHARACTERS_MAX:
         raise InvalidInput(f"An idempotency key has 1 to {_KEY_CHARACTERS_MAX} characters: send a shorter one.")
+    check_priority(priority)
+    if not_before is not None and not_before.tzinfo is None:
+        raise InvalidInput(f"{not_before.isoformat()} has no time zone: write it as 2026-11-03T09:00:00+01:00.")
     try:
         row = await fetch_one(
-            session, _RUNS["start"], agent=agent, input=text, key=key, tenant=tenant, principal=principal
+            session,
+            _RUNS["start"],
+            agent=agent,
+            input=text,
+            key=key,
+            tenant=tenant,
+            principal=principal,
+            priority=priority,
+            not_before=not_before,
         )
     except DBAPIError as error:
         raise _start_error(error) from error
@@ -42,12 +70,27 @@ async def start(
     return RunId(row["run_id"])
 
 
+def canonical_input(input: JsonValue) -> str:
+    """The input as it is stored. Raises InvalidInput."""
+    return checked_json("input", input, bytes_max=_INPUT_BYTES_MAX)
+
+
+def check_priority(priority: int) -> None:
+    """Raises InvalidInput."""
+    if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        raise InvalidInput(f"A priority is from -{PRIORITY_MAX} to {PRIORITY_MAX}, and this is {priority}: correct it.")
+
+
 def _start_error(error: DBAPIError) -> Exception:
     if isinstance(error.orig, psycopg.Error):
         message = (error.orig.diag.message_primary or str(error.orig)).strip()
-        known = {"SF001": Conflict, "SF002": UnknownAgent, "SF003": Forbidden}.get(error.orig.sqlstate or "")
+        message = message[0].upper() + message[1:]
+        known = _REFUSALS.get(error.orig.sqlstate or "")
         if known is not None:
-            return known(message[0].upper() + message[1:])
+            return known(message)
+        if error.orig.sqlstate == "SF005":
+            after = re.search(r"\d+", error.orig.diag.message_detail or "")
+            return QueueFull(f"{message}.", retry_after_s=int(after[0]) if after else _RETRY_AFTER_S)
     return error
 
 
@@ -60,7 +103,8 @@ async def status(session: AsyncSession, run_id: RunId) -> Mapping[str, Any]:
 
 
 async def identity(session: AsyncSession, run_id: RunId) -> Mapping[str, Any]:
-    """`run_id`, `tenant`, `agent`, `input`, `principal`, `state`: what deps are made from. Raises NotFound."""
+    """`run_id`, `tenant`, `agent`, `input`, `principal`: what deps are made from. Whether it has `ended`; by which
+    `agent_version` it was begun, if any, and the `state_version` that this one wrote. Raises NotFound."""
     row = await fetch_one(session, _RUNS["identity"], run_id=run_id)
     if row is None:
         raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
@@ -84,16 +128,17 @@ async def timeline(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str
     return await fetch_all(session, _RUNS["timeline"], run_id=run_id)
 
 
-async def release(session: AsyncSession, run_id: RunId) -> None:
-    """Let a held run go on from its record. Raises NotFound, Conflict (it is not held)."""
+async def release(session: AsyncSession, run_id: RunId, *, by: str) -> None:
+    """Let a held run go on from its record; it waits again where something it waited for is open.
+
+    A version that refused it may try again. Raises NotFound, Conflict (it is not held).
+    """
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
     if run is None:
         raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
-    raised = await fetch_one(session, _RUNS["raise_segment_if_held"], run_id=run_id)
-    if raised is None:
+    if run["state"] != RunState.HELD:
         raise Conflict(f"Run {run_id} is {run['state']}, not held: there is nothing to release.")
-    await number(session, run_id, Event("run.released"))
-    await waits.enqueue_next(session, run_id, n=raised["segment"], tenant=raised["tenant"])
+    await steering.go_on(session, run, by=by, anywhere=True)
 
 
 async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) -> None:
@@ -119,7 +164,7 @@ async def cancel(session: AsyncSession, run_id: RunId, *, by: str, reason: str) 
         await number(session, run_id, Event("run.cancelling", told))
         return
     await waits.deny_open(session, run_id, reason="the run was cancelled")
-    await segments.settle(session, run_id, run["segment"], outcome="cancelled")
+    await stopping.settle(session, run_id, run["segment"], outcome="cancelled")
     await execute(
         session, _RUNS["stop_if_open"], run_id=run_id, state=RunState.CANCELLED, ended=True, reason=f"{by}: {reason}"
     )

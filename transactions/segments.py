@@ -8,12 +8,25 @@ from typing import Any, Literal, cast
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, approvals, artifacts, cancelling, messages, outbox, principals, revisions, waits
+from transactions import (
+    actions,
+    approvals,
+    cancelling,
+    freezing,
+    messages,
+    outbox,
+    principals,
+    readers,
+    revisions,
+    stopping,
+    waits,
+)
 from transactions.canonical import canonical_json, storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Fenced
 from transactions.events import Event, Execution, number, number_done, number_fenced
 from transactions.ids import ActionId, RunId, Tenant, WorkerId
+from transactions.readers import Serving
 from transactions.statements import load
 from transactions.states import ActionState, ApprovalState, RunState
 from transactions.waits import Wait
@@ -25,7 +38,10 @@ _STEPS = load("steps")
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What an execution of a segment starts from. `frozen` was fixed by the segment's first execution."""
+    """What an execution of a segment starts from. `frozen` was fixed by the segment's first execution.
+
+    `turns` of the run, and `steps` of the segment by their position, are on record: until there it is a replay.
+    """
 
     execution: Execution
     agent: str
@@ -34,6 +50,8 @@ class Begun:
     frozen: Mapping[str, Any]
     history: list[JsonValue]
     stored: int
+    turns: int
+    steps: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +80,62 @@ async def begin(
     run_id: RunId,
     n: int,
     worker_id: WorkerId,
-    versions: Mapping[str, str],
+    serving: Serving,
     stalls_max: int,
-    turns_max: Mapping[str, int],
 ) -> Begun | None:
     """Take a new generation of the run's current segment. None: there is nothing for this execution to do.
 
-    A run that was being cancelled when its worker died is cancelled here.
+    A run that was being cancelled when its worker died is cancelled here, one that somebody asked to hold is held, and
+    one that this version cannot carry on is passed on, or held.
     Raises Fenced when the worker's lease does not live.
     """
+    found = await _to_begin(session, run_id, n, worker_id)
+    if found is None:
+        return None
+    run, segment = found
+    steps_seen = await _steps_recorded(session, run_id)
+    went_on = steps_seen > run["steps_seen"]
+    stalls = 0 if went_on else run["stalls"] + (1 if segment["executions"] else 0)
+    refusal = _refusal(run, stalls=stalls, stalls_max=stalls_max)
+    refusal = refusal or await principals.lost_right(session, run["tenant"], run["principal"])
+    if refusal is not None:
+        await stopping.hold(session, run_id, n, reason=refusal)
+        return None
+    run = await readers.admit(session, run, segment, serving)
+    if run is None:
+        return None
+    reader = serving.agents[run["agent"]]
+    frozen = cast(
+        "Mapping[str, Any]", segment["frozen"] or await freezing.freeze(session, run, turns_max=reader.turns_max)
+    )
+    await execute(session, _SEGMENTS["freeze"], run_id=run_id, n=n, frozen=json.dumps(frozen))
+    begun = await fetch_one(
+        session,
+        _RUNS["begin_if_queued_or_running"],
+        run_id=run_id,
+        segment=n,
+        stalls=stalls,
+        steps_seen=steps_seen,
+        agent_version=reader.agent_version,
+        app_version=serving.version,
+        state_version=reader.writes,
+    )
+    assert begun is not None, "the lock is held and the state was read under it"
+    execution = Execution(run_id, Tenant(run["tenant"]), n, begun["generation"], worker_id)
+    history = await messages.before(session, run_id, cut=frozen["cut"])
+    stored = await messages.count(session, run_id) - frozen["cut"]
+    await number_fenced(
+        session, execution, Event("segment.began", {"segment": n, "execution": segment["executions"] + 1})
+    )
+    recorded = await fetch_all(session, _STEPS["names_of_segment"], run_id=run_id, segment=n)
+    steps = {row["position"]: row["name"] for row in recorded}
+    return Begun(execution, run["agent"], run["input"], run["principal"], frozen, history, stored, run["turns"], steps)
+
+
+async def _to_begin(
+    session: AsyncSession, run_id: RunId, n: int, worker_id: WorkerId
+) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """The run and its segment, locked, if that is current and open, and the engine says that this worker has it."""
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
     segment = await fetch_one(session, _SEGMENTS["lock"], run_id=run_id, n=n)
     if run is None or segment is None or segment["state"] != "open" or run["segment"] != n:
@@ -86,35 +151,7 @@ async def begin(
         await cancelling.end(session, run, outcome="cancelled")
         await number(session, run_id, cancelling.told(run), worker_id=worker_id)
         return None
-    steps_seen = await _steps_recorded(session, run_id)
-    went_on = steps_seen > run["steps_seen"]
-    stalls = 0 if went_on else run["stalls"] + (1 if segment["executions"] else 0)
-    refusal = _refusal(run, versions, stalls=stalls, stalls_max=stalls_max)
-    refusal = refusal or await principals.lost_right(session, run["tenant"], run["principal"])
-    if refusal is not None:
-        await hold(session, run_id, n, reason=refusal)
-        return None
-    frozen = cast(
-        "Mapping[str, Any]", segment["frozen"] or await _freeze(session, run, turns_max=turns_max[run["agent"]])
-    )
-    await execute(session, _SEGMENTS["freeze"], run_id=run_id, n=n, frozen=json.dumps(frozen))
-    begun = await fetch_one(
-        session,
-        _RUNS["begin_if_queued_or_running"],
-        run_id=run_id,
-        segment=n,
-        stalls=stalls,
-        steps_seen=steps_seen,
-        agent_version=versions[run["agent"]],
-    )
-    assert begun is not None, "the lock is held and the state was read under it"
-    execution = Execution(run_id, Tenant(run["tenant"]), n, begun["generation"], worker_id)
-    history = await messages.before(session, run_id, cut=frozen["cut"])
-    stored = await messages.count(session, run_id) - frozen["cut"]
-    await number_fenced(
-        session, execution, Event("segment.began", {"segment": n, "execution": segment["executions"] + 1})
-    )
-    return Begun(execution, run["agent"], run["input"], run["principal"], frozen, history, stored)
+    return run, segment
 
 
 async def _steps_recorded(session: AsyncSession, run_id: RunId) -> int:
@@ -123,50 +160,20 @@ async def _steps_recorded(session: AsyncSession, run_id: RunId) -> int:
     return int(row["recorded"])
 
 
-def _refusal(run: Mapping[str, Any], versions: Mapping[str, str], *, stalls: int, stalls_max: int) -> str | None:
-    if run["agent"] not in versions:
-        return f"this worker does not serve agent {run['agent']}: start one that does, then release the run"
+def _refusal(run: Mapping[str, Any], *, stalls: int, stalls_max: int) -> str | None:
+    if run["asked"] == "hold":
+        return run["asked_reason"]
     if stalls >= stalls_max:
         return f"died {stalls} times in a row without a new step: see the worker's log, fix the cause, release the run"
     return None
-
-
-async def _freeze(session: AsyncSession, run: Mapping[str, Any], *, turns_max: int) -> dict[str, JsonValue]:
-    """Everything that shapes the sequence of steps, so that a replay sees what the first execution saw."""
-    run_id = RunId(run["run_id"])
-    answers: dict[str, JsonValue] = {}
-    for wait in await _waits_to_answer(session, run):
-        answers[wait["call_id"]] = {"go": wait["outcome"] == "go", "reason": wait["reason"]}
-    return {
-        "cut": await messages.count(session, run_id),
-        "answers": answers,
-        "turn_base": run["turns"],
-        "usage": run["usage"],
-        "turns_max": turns_max,
-        "artifacts": await artifacts.run_has_any(session, run_id),
-    }
-
-
-async def _waits_to_answer(session: AsyncSession, run: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The waits of the segment that ended last, seen through segments that were given up before their first turn."""
-    ended = await fetch_one(session, _SEGMENTS["ended_last"], run_id=run["run_id"], n=run["segment"])
-    if ended is None or ended["turns"] != run["turns"]:
-        return ()
-    return await waits.of_segment(session, RunId(run["run_id"]), ended["n"])
-
-
-async def hold(session: AsyncSession, run_id: RunId, n: int, *, reason: str) -> None:
-    """Put the run aside with the reason; its segment is settled. The caller holds the run row's lock."""
-    await settle(session, run_id, n, outcome="held")
-    await execute(session, _RUNS["stop_if_open"], run_id=run_id, state=RunState.HELD, ended=False, reason=reason)
-    await number(session, run_id, Event("run.held", {"reason": reason}))
 
 
 async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bool:
     """The commit that ends a segment. True when it also enqueued the next one. Raises Fenced.
 
     The run row is locked before anything is counted, and before it the actions that may have to be cancelled. A run
-    that finishes cancels what was never sent, and is held instead while something was sent and is not settled.
+    that finishes cancels what was never sent, and is held instead while something was sent and is not settled. One that
+    somebody asked to hold is held instead of going on or waiting.
     """
     run_id, n = execution.run_id, execution.segment
     unsettled, _ = await actions.lock_unsettled_with_run(session, run_id)
@@ -177,6 +184,9 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
         await _cancel(session, execution, run, ending)
         return False
     ending = await _without_loose_ends(session, ending, unsettled)
+    outcome = ending.state
+    if run["asked"] == "hold" and ending.state in (RunState.QUEUED, RunState.WAITING):
+        ending = replace(ending, state=RunState.HELD, reason=run["asked_reason"])
     data: dict[str, JsonValue] = {"segment": n}
     if ending.reason:
         data["reason"] = ending.reason
@@ -188,8 +198,7 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
             session, run_id=run_id, segment=n, tenant=execution.tenant, wait=await _seen_now(session, run_id, wait)
         )
     await _deny_behind_denied(session, run_id, n, actions.prepared(unsettled))
-    going_on = ending.state is RunState.QUEUED
-    state = RunState.WAITING if going_on else ending.state
+    state = RunState.WAITING if ending.state is RunState.QUEUED else ending.state
     updated = await fetch_one(
         session,
         _RUNS["end_if_running"],
@@ -204,7 +213,7 @@ async def end(session: AsyncSession, execution: Execution, ending: Ending) -> bo
         ended=state.ended,
     )
     assert updated is not None, "number_fenced holds the row"
-    await settle(session, run_id, n, outcome=ending.state)
+    await stopping.settle(session, run_id, n, outcome=outcome)
     return await waits.wake(session, run_id) if state is RunState.WAITING else False
 
 
@@ -303,19 +312,12 @@ async def _deny_behind_denied(
     await actions.cancel(session, behind, reason=reason)
 
 
-async def settle(session: AsyncSession, run_id: RunId, n: int, *, outcome: str) -> None:
-    """Mark the segment settled; a settled one stays as it is."""
-    await execute(session, _SEGMENTS["settle"], run_id=run_id, n=n, outcome=outcome)
+async def lost(session: AsyncSession, *, limit: int) -> Sequence[Mapping[str, Any]]:
+    """Current segments that the engine will never execute again: it has ended them, or does not know them."""
+    return await fetch_all(session, _SEGMENTS["lost"], run_id=None, limit=limit)
 
 
-async def lost(session: AsyncSession, *, version: str, limit: int) -> Sequence[Mapping[str, Any]]:
-    """Current segments that the engine will never execute again: terminal, gone, or of a version nobody runs."""
-    return await fetch_all(session, _SEGMENTS["lost"], version=version, run_id=None, limit=limit)
-
-
-async def restart_lost(
-    session: AsyncSession, *, run_id: RunId, n: int, version: str, why: str, stalls_max: int
-) -> bool:
+async def restart_lost(session: AsyncSession, *, run_id: RunId, n: int, why: str, stalls_max: int) -> bool:
     """Give up a lost segment and go on in the next one from the run's own record. True when it was still lost.
 
     A run that was being cancelled is cancelled instead.
@@ -327,7 +329,7 @@ async def restart_lost(
         RunState.QUEUED, RunState.RUNNING, RunState.CANCELLING
     ):  # fmt: skip
         return False
-    if not await fetch_all(session, _SEGMENTS["lost"], version=version, run_id=run_id, limit=1):
+    if not await fetch_all(session, _SEGMENTS["lost"], run_id=run_id, limit=1):
         return False
     if run["state"] == RunState.CANCELLING:
         await cancelling.end(session, run, outcome="lost")
@@ -335,13 +337,9 @@ async def restart_lost(
         return True
     stalls = run["stalls"] + 1
     if stalls >= stalls_max:
-        await hold(
-            session, run_id, n, reason=f"the engine lost its segment {stalls} times in a row ({why}): see the log"
-        )
+        reason = f"the engine lost its segment {stalls} times in a row ({why}): see the log"
+        await stopping.hold(session, run_id, n, reason=reason)
         return True
-    await settle(session, run_id, n, outcome="lost")
-    raised = await fetch_one(session, _RUNS["raise_segment_after_loss"], run_id=run_id, segment=n, stalls=stalls)
-    assert raised is not None, "the lock is held and the state was read under it"
-    await number(session, run_id, Event("segment.lost", {"segment": n, "why": why}))
-    await waits.enqueue_next(session, run_id, n=raised["segment"], tenant=raised["tenant"])
+    told = Event("segment.lost", {"segment": n, "why": why})
+    await stopping.go_on_without(session, run, outcome="lost", stalls=stalls, told=told)
     return True

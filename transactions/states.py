@@ -30,6 +30,13 @@ class RunState(StrEnum):
         return self.ended or self is RunState.CANCELLING
 
 
+class SegmentState(StrEnum):
+    DELAYED = "delayed"  # it is not due yet
+    WAITING = "waiting"  # for its turn
+    OPEN = "open"  # the engine has it
+    SETTLED = "settled"
+
+
 class ActionState(StrEnum):
     PREPARED = "PREPARED"
     IN_FLIGHT = "IN_FLIGHT"
@@ -63,18 +70,27 @@ class DeliveryState(StrEnum):
 
 Transitions = Mapping[StrEnum, frozenset[StrEnum]]
 
-_R, _A, _P, _D = RunState, ActionState, ApprovalState, DeliveryState
+_R, _S, _A, _P, _D = RunState, SegmentState, ActionState, ApprovalState, DeliveryState
 
 RUN_TRANSITIONS: Transitions = MappingProxyType(
     {
         _R.QUEUED: frozenset({_R.RUNNING, _R.HELD, _R.FAILED, _R.CANCELLED}),
         _R.RUNNING: frozenset({_R.RUNNING, _R.QUEUED, _R.WAITING, _R.HELD, _R.CANCELLING, _R.COMPLETED, _R.FAILED}),
         _R.WAITING: frozenset({_R.QUEUED, _R.HELD, _R.CANCELLED}),
-        _R.HELD: frozenset({_R.QUEUED, _R.CANCELLED}),
+        _R.HELD: frozenset({_R.QUEUED, _R.WAITING, _R.CANCELLED}),
         _R.CANCELLING: frozenset({_R.CANCELLED}),
         _R.COMPLETED: frozenset(),
         _R.FAILED: frozenset(),
         _R.CANCELLED: frozenset(),
+    }
+)
+
+SEGMENT_TRANSITIONS: Transitions = MappingProxyType(
+    {
+        _S.DELAYED: frozenset({_S.WAITING, _S.SETTLED}),
+        _S.WAITING: frozenset({_S.OPEN, _S.SETTLED}),
+        _S.OPEN: frozenset({_S.SETTLED}),
+        _S.SETTLED: frozenset(),
     }
 )
 
@@ -124,6 +140,7 @@ class Machine:
 
 MACHINES = (
     Machine("runs", RunState, frozenset({_R.QUEUED}), RUN_TRANSITIONS),
+    Machine("segments", SegmentState, frozenset({_S.DELAYED, _S.WAITING, _S.OPEN}), SEGMENT_TRANSITIONS),
     Machine("actions", ActionState, frozenset({_A.PREPARED}), ACTION_TRANSITIONS),
     Machine("approvals", ApprovalState, frozenset({_P.PENDING}), APPROVAL_TRANSITIONS),
     Machine("outbox_deliveries", DeliveryState, frozenset({_D.PARKED, _D.PENDING}), DELIVERY_TRANSITIONS),

@@ -107,9 +107,7 @@ async def wake(session: AsyncSession, run_id: RunId) -> bool:
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
     if run is None or run["state"] != "waiting":
         return False
-    counted = await fetch_one(session, _WAITS["count_open"], run_id=run_id, segment=run["segment"])
-    assert counted is not None
-    if counted["open"]:
+    if await count_open(session, run_id, run["segment"]):
         return False
     raised = await fetch_one(session, _RUNS["raise_segment_if_waiting"], run_id=run_id, segment=run["segment"])
     assert raised is not None, "the lock is held and the state was read under it"
@@ -117,7 +115,13 @@ async def wake(session: AsyncSession, run_id: RunId) -> bool:
     return True
 
 
+async def count_open(session: AsyncSession, run_id: RunId, segment: int) -> int:
+    """How many of the waits that a segment ended with are open. The caller holds the run row's lock."""
+    counted = await fetch_one(session, _WAITS["count_open"], run_id=run_id, segment=segment)
+    assert counted is not None
+    return int(counted["open"])
+
+
 async def enqueue_next(session: AsyncSession, run_id: RunId, *, n: int, tenant: Tenant) -> None:
-    """Open segment `n` and ask the engine to execute it, in this commit."""
+    """Queue segment `n` in this commit: the engine has it at once where no limit holds and there is room."""
     await execute(session, _SEGMENTS["open_next"], run_id=run_id, n=n, tenant=tenant)
-    await execute(session, _SEGMENTS["enqueue"], run_id=run_id, n=n)

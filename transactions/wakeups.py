@@ -15,8 +15,8 @@ _log = logging.getLogger("surefoot.wakeups")
 _COALESCE_S = 0.01
 _RECONNECT_S = 1.0
 
-Channel = Literal["outbox", "actions"]
-CHANNELS: tuple[Channel, ...] = ("outbox", "actions")
+Channel = Literal["outbox", "actions", "queue"]
+CHANNELS: tuple[Channel, ...] = ("outbox", "actions", "queue")
 
 
 class Wakeups:
@@ -46,11 +46,13 @@ class Wakeups:
         self._asked[channel].set()
         self._ask.set()
 
-    async def wait(self, channel: Channel, timeout_s: float) -> None:
-        """Until somebody poked the channel, at most `timeout_s`."""
+    async def wait(self, channel: Channel, timeout_s: float) -> bool:
+        """Until somebody poked the channel, at most `timeout_s`. Whether somebody did."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._arrived[channel].wait(), timeout_s)
+        poked = self._arrived[channel].is_set()
         self._arrived[channel].clear()
+        return poked
 
     async def _listen(self) -> None:
         while True:

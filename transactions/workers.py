@@ -1,14 +1,12 @@
 """A worker is one process start; its lease says it is alive. The database's clock decides."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions.database import execute, fetch_all, fetch_one
-from transactions.ids import DEFAULT_TENANT, RunId, WorkerId
+from transactions.ids import RunId, WorkerId
 from transactions.statements import load
 
 _WORKERS = load("workers")
@@ -27,10 +25,13 @@ async def register(
     pid_start: str,
     lease_s: float,
     consumers: Sequence[str] | None = None,
+    slots: int | None = None,
+    agents: Sequence[str] | None = None,
 ) -> None:
     """Insert the worker's row with its first lease. Before the engine is launched.
 
-    consumers: to whom its relay delivers; None: it does not say.
+    consumers: to whom its relay delivers; slots: how many segments it runs at once; agents: those that it serves. None:
+    it does not say.
     """
     await execute(
         session,
@@ -43,11 +44,18 @@ async def register(
         pid_start=pid_start,
         lease_s=lease_s,
         consumers=None if consumers is None else list(consumers),
+        slots=slots,
+        agents=None if agents is None else list(agents),
     )
 
 
 async def release(session: AsyncSession, worker_id: WorkerId) -> None:
     await execute(session, _WORKERS["release_if_live"], worker_id=worker_id)
+
+
+async def drain(session: AsyncSession, worker_id: WorkerId) -> None:
+    """From this commit on nothing is handed to it; it is live until it is released."""
+    await execute(session, _WORKERS["drain_if_live"], worker_id=worker_id)
 
 
 async def watchdog_lock(session: AsyncSession) -> bool:
@@ -88,29 +96,6 @@ async def orphaned_executors(session: AsyncSession, *, version: str) -> list[Wor
 async def superseded_workflows(session: AsyncSession) -> list[str]:
     """Engine rows of segments that were given up, still open there."""
     return [row["workflow_uuid"] for row in await fetch_all(session, _SEGMENTS["superseded_workflows"])]
-
-
-async def announce_agent(
-    session: AsyncSession,
-    *,
-    name: str,
-    version: str,
-    input_schema: JsonValue,
-    limits: Mapping[str, float],
-) -> None:
-    """Tell everyone that this agent is served, so that runs of it can be started.
-
-    limits: seconds in a state, `queued_s_max` and so on, after which a run of it is stuck.
-    """
-    await execute(
-        session,
-        _WORKERS["announce_agent"],
-        tenant=DEFAULT_TENANT,
-        name=name,
-        version=version,
-        input_schema=json.dumps(input_schema),
-        limits=json.dumps(dict(limits)),
-    )
 
 
 async def agents(session: AsyncSession) -> Sequence[Mapping[str, Any]]:

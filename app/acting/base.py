@@ -18,11 +18,13 @@ from transactions import (
     Session,
     SurefootError,
     Tenant,
+    UnknownAgent,
     is_transient,
     is_unstorable,
     ownership,
 )
 from transactions.ownership import Noun
+from transactions.retention import Keep
 
 AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
 
@@ -43,19 +45,34 @@ async def told_in_words() -> AsyncGenerator[None]:
 
 
 class Base:
-    """`store`: of the bytes of artifacts; `agents`: those that this process knows, by name."""
+    """`store`: of the bytes of artifacts; `agents`: that this process knows, by name; `keep`: how long what is kept."""
 
     def __init__(
-        self, database: Database, store: ArtifactStore, agents: Mapping[str, DurableAgent[Any]], who: Principal
+        self,
+        database: Database,
+        store: ArtifactStore,
+        agents: Mapping[str, DurableAgent[Any]],
+        who: Principal,
+        keep: Keep,
     ) -> None:
         self.database = database
         self.store = store
         self.agents = agents
         self.who = who
+        self.keep = keep
 
     @property
     def tenant(self) -> Tenant:
         return self.who.tenant
+
+    def _known(self, agent: DurableAgent[Any] | str) -> DurableAgent[Any]:
+        """An agent that this process knows. Raises UnknownAgent."""
+        name = agent if isinstance(agent, str) else agent.name
+        known = self.agents.get(name)
+        if known is None:
+            served = ", ".join(sorted(self.agents)) or "none"
+            raise UnknownAgent(f"No agent named {name!r}: choose one of: {served}.")
+        return known
 
     @asynccontextmanager
     async def _transaction(

@@ -1,12 +1,16 @@
 """Runs: start them, look at them, release, cancel, undo."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from app.acting.base import Base
 from steps import DurableAgent
-from transactions import Role, RunId, RunState, Session, UnknownAgent, events, runs, undo
+from steps.clock import SystemClock
+from transactions import InvalidInput, Role, RunId, RunState, Session, UnknownAgent, events, runs, undo
 from transactions.undo import Done, Way
+
+_DELAY_S_MAX = 366 * 86_400.0
 
 
 class RunActs(Base):
@@ -16,24 +20,32 @@ class RunActs(Base):
         input: object,
         *,
         key: str | None = None,
+        priority: int = 0,
+        not_before: datetime | None = None,
+        delay_s: float | None = None,
         session: Session | None = None,
     ) -> RunId:
         """Start a run and return its id. The same `key` and input is the same run. Needs an operator.
 
+        priority: from -100 to 100; the higher goes first. not_before, or delay_s from now: when it may begin.
         session: start it in the caller's own transaction; it exists when that commits, and only then.
-        Raises UnknownAgent, InvalidInput, Conflict (the key came with another input).
+        Raises UnknownAgent, InvalidInput, Conflict (the key came with another input), QueueFull.
         """
         self.who.need(Role.OPERATOR)
-        name = agent if isinstance(agent, str) else agent.name
-        known = self.agents.get(name)
-        if known is None:
-            served = ", ".join(sorted(self.agents)) or "none"
-            raise UnknownAgent(f"No agent named {name!r}: choose one of: {served}.")
+        known = self._known(agent)
         value = known.parse_input(input)
+        due = _due(not_before, delay_s)
 
         async def begin(session: Session) -> RunId:
             return await runs.start(
-                session, agent=name, input=value, key=key, tenant=self.tenant, principal=self.who.name
+                session,
+                agent=known.name,
+                input=value,
+                key=key,
+                tenant=self.tenant,
+                principal=self.who.name,
+                priority=priority,
+                not_before=due,
             )
 
         if session is not None:
@@ -67,9 +79,9 @@ class RunActs(Base):
             return await runs.timeline(session, RunId(run_id))
 
     async def release(self, run_id: str) -> None:
-        """Let a held run go on. Needs an operator. Raises NotFound, Conflict."""
+        """Let a held run go on, or wait again. Needs an operator. Raises NotFound, Conflict."""
         async with self._transaction("run.release", Role.OPERATOR, noun="run", id=run_id) as session:
-            await runs.release(session, RunId(run_id))
+            await runs.release(session, RunId(run_id), by=self.who.name)
 
     async def cancel(self, run_id: str, *, reason: str = "asked for") -> None:
         """Cancel a run that is not over; a running one is `cancelling` until its worker ends it. Needs an operator.
@@ -108,3 +120,14 @@ class RunActs(Base):
                 "add it to SUREFOOT_AGENTS."
             )
         return agent.undo_ways
+
+
+def _due(not_before: datetime | None, delay_s: float | None) -> datetime | None:
+    """Raises InvalidInput."""
+    if delay_s is None:
+        return not_before
+    if not_before is not None:
+        raise InvalidInput("Both not_before and delay_s are given: give one of them.")
+    if not 0 <= delay_s <= _DELAY_S_MAX:
+        raise InvalidInput(f"delay_s is from 0 to {_DELAY_S_MAX:g} seconds, and this is {delay_s:g}: correct it.")
+    return SystemClock().now() + timedelta(seconds=delay_s)

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -11,12 +12,15 @@ import typer
 from app.acting import Acting
 from app.cli.session import acting, ask, fail, opened
 from app.cli.stuck import stuck
+from app.cli.versions import hold, migrate
 from app.surefoot import Surefoot
 from transactions import RunState
 from transactions.canonical import read_json
 
 group = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and undo what they did.")
 group.command("stuck")(stuck)
+group.command("hold")(hold)
+group.command("migrate")(migrate)
 
 _POLL_S = 0.3
 _GOES_ON = (RunState.QUEUED, RunState.RUNNING, RunState.CANCELLING)
@@ -28,19 +32,36 @@ def run(
     input_: Annotated[str, typer.Option("--input", help="the input: text, or JSON for an agent that takes more")],
     data: Annotated[Path | None, typer.Option(help="a CSV file, for an agent whose input has `data`")] = None,
     key: Annotated[str | None, typer.Option(help="idempotency key: the same key and input is the same run")] = None,
+    priority: Annotated[int, typer.Option(help="from -100 to 100; the higher goes first")] = 0,
+    not_before: Annotated[
+        str | None, typer.Option(help="when it may begin, such as 2026-11-03T09:00:00+01:00; default: at once")
+    ] = None,
     wait: Annotated[
         bool, typer.Option(help="follow the run until it waits or ends, with a worker in this process")
     ] = True,
 ) -> None:
     """Start a run, and by default work on it here until it waits for a person or ends."""
+    value, due = parse_input(input_, data), _parse_time(not_before)
+
+    async def start(who: Acting) -> str:
+        return await who.start(agent, value, key=key, priority=priority, not_before=due)
+
     with opened() as surefoot:
-        status = asyncio.run(_run(surefoot, agent, _parse(input_, data), key, wait=wait))
+        status = asyncio.run(_run(surefoot, start, wait=wait))
     _print_status(status)
     if status["state"] in (RunState.FAILED, RunState.HELD):
         raise typer.Exit(1)
 
 
-def _parse(text: str, data: Path | None) -> object:
+def _parse_time(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"{text!r} is no time: write it as 2026-11-03T09:00:00+01:00.")
+
+
+def parse_input(text: str, data: Path | None = None) -> object:
+    """What an agent is started with: JSON if it is an object, else the text; `data` is put into it."""
     try:
         value: object = read_json(text)
     except ValueError:
@@ -54,13 +75,13 @@ def _parse(text: str, data: Path | None) -> object:
     return cast(object, value)
 
 
-async def _run(surefoot: Surefoot, agent: str, value: object, key: str | None, *, wait: bool) -> Mapping[str, Any]:
+async def _run(surefoot: Surefoot, start: Callable[[Acting], Awaitable[str]], *, wait: bool) -> Mapping[str, Any]:
     try:
         who = await acting(surefoot)
         if not wait:
-            return await who.status(await who.start(agent, value, key=key))
+            return await who.status(await start(who))
         async with surefoot.lifespan():  # first of all, for this worker may be the first that serves the agent
-            return await _follow(who, await who.start(agent, value, key=key))
+            return await _follow(who, await start(who))
     finally:
         await surefoot.close()
 
@@ -161,7 +182,7 @@ def _state(row: Mapping[str, Any]) -> str:
 def _print_status(status: Mapping[str, Any]) -> None:
     waiting = f" for {', '.join(status['waiting_for'])}" if status["waiting_for"] else ""
     print(f"run {status['run_id']} of {status['agent']}: {_state(status)}{waiting}")
-    for words in filter(None, (status["reason"], status["what_to_do"])):
+    for words in filter(None, (status["reason"], status["queued_why"], status["what_to_do"])):
         print(f"  {words}")
     if status["output"] is not None:
         print(f"  {status['output']}")

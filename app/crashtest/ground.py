@@ -12,8 +12,9 @@ from typing import Any
 from app import engine, wiring
 from app.crashtest.fork import Forks
 from app.crashtest.subject import Subject
+from app.serving import application_version, serves
 from steps import DurableAgent
-from transactions import Database, workers
+from transactions import Database, versions
 from transactions.clones import clone
 
 _PRODUCT = ("SUREFOOT_", "DATABASE_URL", "DBOS_", "PG")
@@ -129,13 +130,7 @@ async def announce(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
     database = Database(url)
     try:
         async with database.all_tenants("worker.register") as session:
-            for agent in agents:
-                await workers.announce_agent(
-                    session,
-                    name=agent.name,
-                    version=agent.version,
-                    input_schema=agent.input.json_schema(),
-                    limits=agent.limits.of_states,
-                )
+            by_name = {agent.name: agent for agent in agents}
+            await versions.announce(session, application_version(agents, None), serves(by_name))
     finally:
         await database.close()

@@ -47,7 +47,7 @@ select 'delivery ' || d.entry_id || ' is ' || d.state as what
    and (d.state in ('parked', 'pending', 'claimed') or (d.state = 'dead' and a.state is distinct from 'FAILED'))
 union all select 'action ' || action_id || ' is ' || state from surefoot.actions
  where run_id = :run_id and state in ('PREPARED', 'IN_FLIGHT', 'UNKNOWN')
-union all select 'segment ' || n || ' is open' from surefoot.segments where run_id = :run_id and state = 'open'
+union all select 'segment ' || n || ' is ' || state from surefoot.segments where run_id = :run_id and state <> 'settled'
 union all select 'approval ' || approval_id || ' is pending' from surefoot.approvals
  where run_id = :run_id and state = 'pending'
 union all select wait_id || ' is waited for' from surefoot.waits where run_id = :run_id and state = 'open'

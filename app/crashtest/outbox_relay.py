@@ -13,6 +13,7 @@ from typing import Any
 
 from app import machine
 from app.crashtest.outbox_sink import Sink
+from app.router import Router
 from app.watchdog import Watchdog
 from outbox import Consumer, Delivery, LocalConsumer, Relay, RelaySettings
 from steps.clock import SystemClock
@@ -68,7 +69,8 @@ async def main() -> None:
         )
     lease.start(registered_at)
     await wakeups.start()
-    watchdog = Watchdog(database, worker_id, "outbox run", _WATCHDOG_S, 5, lease.check)
+    router = Router(database, "outbox run", grace_s=LEASE_S)
+    watchdog = Watchdog(database, worker_id, "outbox run", _WATCHDOG_S, 5, lease.check, router)
     await asyncio.gather(relay.run(), watchdog.run())
 
 

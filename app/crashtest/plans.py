@@ -22,7 +22,7 @@ from app.crashtest.faults import (
 Plan = Literal["mixed", "exhaustive", "moments"]
 SEQUENCE_MAX = 10
 # Points of the loops that every worker passes at its own pace, whatever a run does: not each passage is another window.
-BEATS = ("lease.", "relay.claim", "watchdog.", "share.look")
+BEATS = ("lease.", "relay.claim", "watchdog.", "share.look", "queue.", "schedule.")
 LOOPS = (*BEATS, "worker.", "query.")
 LOOP_PASSAGES_MAX = 3
 _OTHERS_IN_SEQUENCE = 0.2

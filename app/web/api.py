@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from app.web import approvals, artifacts, desk, outbox, runs, undo
+from app.web import approvals, artifacts, desk, outbox, queue, retention, runs, schedules, undo, versions
 from app.web.limits import BodyLimit
 from transactions import (
     Conflict,
@@ -18,6 +18,7 @@ from transactions import (
     Forbidden,
     InvalidInput,
     NotFound,
+    QueueFull,
     StoreUnavailable,
     SurefootError,
     TransactionTooLong,
@@ -38,6 +39,7 @@ _STATUS: Mapping[type[Exception], int] = MappingProxyType(
         Conflict: 409,
         Forbidden: 403,
         InvalidInput: 422,
+        QueueFull: 429,
         DatabaseUnavailable: 503,
         StoreUnavailable: 503,
         TransactionTooLong: 503,
@@ -51,7 +53,7 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     api.add_middleware(BodyLimit)
     api.state.surefoot = surefoot
     _errors(api)
-    for noun in (runs, undo, approvals, desk, outbox, artifacts):
+    for noun in (runs, undo, versions, approvals, desk, outbox, artifacts, queue, schedules, retention):
         api.include_router(noun.router)
     _health_routes(api, surefoot)
     return api
@@ -78,6 +80,8 @@ def _errors(api: FastAPI) -> None:
     async def told(_: Request, error: SurefootError) -> JSONResponse:
         status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
         headers = {503: {"Retry-After": "2"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status)
+        if isinstance(error, QueueFull):
+            headers = {"Retry-After": str(error.retry_after_s)}
         return JSONResponse({"error": str(error)}, status, headers)
 
     @api.exception_handler(HTTPException)

@@ -17,6 +17,8 @@ class StartRun(BaseModel):
     model_config = ConfigDict(extra="forbid")
     agent: str
     input: JsonValue
+    priority: int = Field(0, description="from -100 to 100; the higher goes first")
+    not_before: datetime | None = Field(None, description="when it may begin, with an offset; null: at once")
 
 
 class RunView(BaseModel):
@@ -38,6 +40,9 @@ class RunView(BaseModel):
     updated_at: datetime
     ended_at: datetime | None
     what_to_do: str | None = Field(description="what a person has to do for it, if anything")
+    priority: int
+    due_at: datetime | None = Field(description="of a run that is delayed: when it may begin")
+    queued_why: str | None = Field(description="why a run that is queued has not begun")
 
 
 class StuckView(BaseModel):
@@ -76,7 +81,9 @@ class Cancel(BaseModel):
 
 @router.post("/runs", status_code=202)
 async def start(who: Who, body: StartRun, idempotency_key: Annotated[str | None, Header()] = None) -> Started:
-    run_id = await who.start(body.agent, body.input, key=idempotency_key)
+    run_id = await who.start(
+        body.agent, body.input, key=idempotency_key, priority=body.priority, not_before=body.not_before
+    )
     return Started(run_id=run_id, state=(await who.status(run_id))["state"])
 
 

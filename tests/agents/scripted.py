@@ -413,17 +413,18 @@ def _client(deps: Deps) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=deps.outside, timeout=60, trust_env=False, headers={"X-Pid": str(os.getpid())})
 
 
-def _agent(name: str, limits: RunLimits) -> Any:
+def agent(name: str, limits: RunLimits, *, version: str = "1", toolset: Tools[Deps] = tools, **state: Any) -> Any:
     return durable(
-        Agent(FunctionModel(says, model_name="scripted"), name=name, deps_type=Deps, toolsets=[tools]),
-        version="1",
+        Agent(FunctionModel(says, model_name="scripted"), name=name, deps_type=Deps, toolsets=[toolset]),
+        version=version,
         deps=make_deps,
         input=Script,
         prompt=lambda script: script.model_dump_json(),
         tables=TABLES,
         limits=limits,
+        **state,
     )
 
 
 # `hasty` does not wait for an effect: its run waits without a worker at once.
-AGENTS = [_agent("scripted", RunLimits()), _agent("hasty", RunLimits(inline_wait_s=0.1))]
+AGENTS = [agent("scripted", RunLimits()), agent("hasty", RunLimits(inline_wait_s=0.1))]

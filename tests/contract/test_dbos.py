@@ -87,6 +87,15 @@ def test_recovery_is_safe_to_repeat_while_and_after_another_executes_it(left_pen
     }
 
 
+def test_what_is_given_another_version_is_recovered_by_that_one_with_its_history(left_pending: str) -> None:
+    """How the router moves what no worker of its version is left for."""
+    rows(left_pending, "update dbos.workflow_status set application_version = 'v2' where workflow_uuid = %s", WORKFLOW)
+    assert call(dbos_cases.recovered, left_pending, "c", "v1", "a") == []
+    seen = call(dbos_cases.taken_over, left_pending, "b", "v2", "a", WORKFLOW)
+    assert (seen["ran"], seen["values"]) == (["last"], [1, 2, "new"])
+    assert workflow(left_pending)["status"] == "SUCCESS"
+
+
 def test_a_step_is_found_by_its_position_and_refused_under_another_name(left_pending: str) -> None:
     assert call(dbos_cases.renamed, left_pending, "b", "v1", "a", WORKFLOW) == []
     assert workflow(left_pending)["status"] == "ERROR"

@@ -3,11 +3,13 @@
 import asyncio
 
 import psycopg
+import pytest
 from alembic import command
 from sqlalchemy import make_url
 
 from app import Surefoot, engine, wiring
-from transactions import Database, WorkerId, clones, migrate, outbox
+from tests.forked import until_async
+from transactions import Database, WorkerId, clones, migrate, outbox, statements
 from transactions.database import sync_engine
 from transactions.local import LocalPostgres
 
@@ -85,6 +87,43 @@ async def test_a_database_of_the_first_version_gets_a_desk_with_what_was_unknown
             assert (await surefoot.desk()).unknown == []
         finally:
             await surefoot.close()
+
+
+# What 0022 had of runs: two, which a unique index on their tenant stumbles over.
+RUNS = """
+insert into surefoot.runs (run_id, tenant, agent, principal, input, request_hash)
+values ('r', 'default', 'shop', 'nobody', '{}', 'h'), ('s', 'default', 'shop', 'nobody', '{}', 'h');
+"""
+
+
+async def test_rights_and_indexes_come_while_the_tables_are_in_use(
+    postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for a lock lets others by; what an earlier try has left behind of an index is built again."""
+    monkeypatch.setattr(statements, "_LOCK_WAIT", "50ms")
+    monkeypatch.setattr(statements, "_LOCK_PAUSE_S", 0.05)
+    server = make_url(postgres.url).set(database="postgres").render_as_string(hide_password=False)
+    async with clones.clone(server, "in_use", template="template0") as url:
+        await asyncio.to_thread(_version, url, "0022", RUNS)
+        with psycopg.connect(url, autocommit=True) as other, psycopg.connect(url) as reader:
+            with pytest.raises(psycopg.errors.UniqueViolation):
+                other.execute("create unique index concurrently runs_ended on surefoot.runs (tenant)")
+            reader.execute("select 1 from surefoot.waits")
+            migrating = asyncio.create_task(asyncio.to_thread(wiring.migrate_database, url, []))
+            waits = (
+                "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+                " and query like '%policy retention on surefoot.waits%'"
+            )
+            await until_async(lambda: other.execute(waits).fetchone() == (1,))
+            other.execute("select 1 from surefoot.waits")  # and nobody queues up behind it for long
+            assert not migrating.done()
+            reader.rollback()
+            await migrating
+            found = other.execute(
+                "select indisvalid, indisunique from pg_index where indexrelid = 'surefoot.runs_ended'::regclass"
+            ).fetchall()
+            assert found == [(True, False)]
+            assert other.execute("select to_regclass('surefoot.runs_open')").fetchone() == (None,)
 
 
 def _version(url: str, version: str, rows: str) -> None:

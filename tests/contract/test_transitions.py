@@ -10,6 +10,7 @@ from transactions.states import MACHINES, Machine
 ROWS = """
 insert into surefoot.runs (run_id, tenant, agent, principal, input, request_hash)
 values ('r', 'default', 'a', 'p', '1', 'h');
+insert into surefoot.segments (run_id, n, tenant) values ('r', 0, 'default');
 insert into surefoot.actions (action_id, tenant, run_id, segment, turn, position, call_id, agent, tool, kind, safety,
                               request, request_hash, gated, attempts_max, attempt_s)
 values ('r/1/0:pay', 'default', 'r', 0, 1, 0, 'c', 'a', 'pay', 'effect', 'verify', '1', 'h', true, 5, 1);
@@ -24,6 +25,8 @@ values ('r/1/0:pay', 'effect', 'default', 'pending', 5);
 BESIDES = {
     "runs": "reason = 'r', output = '1', "
     "ended_at = case when {0} in ('completed', 'failed', 'cancelled') then now() end",
+    "segments": "agent = 'a', queued_at = now(), outcome = 'o', turns = 1, "
+    "settled_at = case when {0} = 'settled' then now() end",
     "actions": "reason = 'r', attempt = 1, "
     "settled_at = case when {0} in ('SUCCEEDED', 'FAILED', 'CANCELLED') then now() end",
     "approvals": "decided_by = 'ada', authenticated = false, decided_at = case when {0} <> 'pending' then now() end",

@@ -12,13 +12,14 @@ from app.crashtest.outcome import Outcome
 from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
-OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_administration", "_commit", "commit"})
+OPENERS = frozenset({"transaction", "all_tenants", "removing", "_transaction", "_administration", "_commit", "commit"})
 # The demo's services are the outside, with files of their own; the kit is not the product.
 OUTSIDE = ("app/demo/", "app/crashtest/")
 # Functions that hand on the name they are given.
 HAND_ON = {
     "transactions/database.py:transaction": "opens under the name it is given",
     "transactions/database.py:all_tenants": "opens under the name it is given",
+    "transactions/database.py:removing": "opens under the name it is given",
     "steps/calling.py:_commit": "commits under the name it is given",
     "steps/drive.py:once": "commits under the name it is given",
     "app/acting/base.py:_transaction": "opens under the name it is given",
@@ -30,6 +31,9 @@ NOT_IN_A_RUN = {
     "run.start": "made by whoever starts a run, not by a worker",
     "run.release": "made by a person",
     "run.cancel": "made by a person",
+    "run.hold": "made by a person",
+    "run.move": "made by a person",
+    "version.use": "made by a person",
     "run.undo": "made by a person",
     "approval.decide": "made by a person",
     "action.settle": "made by a person",
@@ -37,6 +41,12 @@ NOT_IN_A_RUN = {
     "outbox.redrive": "made by a person",
     "outbox.discard": "made by a person",
     "outbox.unsubscribe": "made by a person",
+    "limit.set": "made by an admin",
+    "limit.unset": "made by an admin",
+    "schedule.set": "made by a person",
+    "schedule.remove": "made by a person",
+    "schedule.pause": "made by a person",
+    "schedule.resume": "made by a person",
     "tenant.create": "made by an admin",
     "principal.set": "made by an admin",
     "principal.disable": "made by an admin",
@@ -48,6 +58,12 @@ NOT_IN_A_RUN = {
     "relay.renew": "only when a consumer takes long: tests/races/test_relay.py",
     "read": "reads for the API and the command line",
     "worker.release": "made by a worker that is asked to stop",
+    "worker.drain": "made by a worker that is asked to stop",
+    "watchdog.move": "only when a version has no worker any more: tests/races/test_versions.py",
+    "watchdog.hold": "only when no version that lives can read a run, as before",
+    "watchdog.release": "only when one can again, as before",
+    "segment.diverge": "only when the code has changed, or does not always take the same steps: "
+    "tests/guarantees/test_a_replay_that_diverges_is_told_once_and_not_retried_for_ever.py",
     "watchdog.restart": "only when the engine has lost a segment: tests/races/test_watchdog.py",
     "share.wake": "only when runs share an action: tests/races/test_keys.py",
     "effect.objected": "only when an approval does not hold any more and the run has gone on to wait",
@@ -59,6 +75,12 @@ NOT_IN_A_RUN = {
     "artifact.begin_sweep": "the sweeper's",
     "artifact.sweep": "the sweeper's",
     "artifact.look": "the sweeper's",
+    "retention.begin": "of retention, whose first pass is a minute after the start, as the next three: "
+    "tests/guarantees/test_what_is_over_is_removed_and_nothing_that_is_still_needed.py",
+    "retention.look": "of retention",
+    "retention.batch": "of retention",
+    "retention.asked": "made by an admin, who has it done",
+    "retention.set": "made by an admin",
     "result.look": "only for a large result: tests/guarantees/test_a_large_result_is_kept_once_and_read_in_parts.py",
     "result.keep": "only for a large result of a read, as before",
     "effect.close": "only when a settled effect is delivered once more: a race",

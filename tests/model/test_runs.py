@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from tests.model.machines import Model, changed, is_missed, search, seldom, workers
 from tests.races import invariants
-from tests.races.scenes import ADA, AGENT, VERSION, Scene
+from tests.races.scenes import ADA, SERVING, Scene
 from transactions import (
     Cancelling,
     Conflict,
@@ -37,7 +37,6 @@ from transactions.waits import Wait
 
 STALLS_MAX = 3
 NOW = "2026-01-01T00:00:00+00:00"
-TURNS_MAX = 25
 
 
 @dataclass
@@ -186,8 +185,7 @@ class Runs(Model):
                 run_id=self.run_id,
                 n=n,
                 worker_id=worker,
-                versions={AGENT: "1"},
-                turns_max={AGENT: TURNS_MAX},
+                serving=SERVING,
                 stalls_max=STALLS_MAX,
             )
 
@@ -340,9 +338,7 @@ class Runs(Model):
         now, n = self.now, max(0, self.now.n - back)
         lost = n == now.n and now.state in ("queued", "running", "cancelling") and now.segment.engine == "ERROR"
         restarted = self.commit(
-            lambda s: segments.restart_lost(
-                s, run_id=self.run_id, n=n, version=VERSION, why="a test", stalls_max=STALLS_MAX
-            ),
+            lambda s: segments.restart_lost(s, run_id=self.run_id, n=n, why="a test", stalls_max=STALLS_MAX),
             dies=dies,
         )
         assert restarted == lost
@@ -391,7 +387,7 @@ class Runs(Model):
             return
 
         async def body(session: Session) -> None:
-            await runs.release(session, self.run_id)
+            await runs.release(session, self.run_id, by="ada")
 
         if self.now.state != "held":
             assert self.raised(body, Conflict)

@@ -31,6 +31,7 @@ create trigger audit after insert or update on surefoot.outbox_deliveries for ea
 create trigger audit after insert or update on surefoot.workers for each row execute function audit.log('worker_id', 'none');
 -- audit.copy(old, new): one more run in the state of one that the product's own functions made, copied row by row.
 alter table surefoot.runs disable trigger keep_first_state;
+alter table surefoot.segments disable trigger keep_first_state;
 alter table surefoot.actions disable trigger keep_first_state;
 alter table surefoot.approvals disable trigger keep_first_state;
 alter table surefoot.outbox_deliveries disable trigger keep_first_state;

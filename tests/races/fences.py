@@ -10,13 +10,48 @@ from transactions import DEFAULT_TENANT, Tenant
 
 B = Tenant("b")
 ROLES = ("surefoot_app", "surefoot_worker")
+REMOVES = "surefoot_retention"  # the one role that deletes, and nothing else
+# What it may: delete from, and write of: what was removed, and that an event or an object is to tell of it.
+REMOVED = (
+    "action_calls", "actions", "api_tokens", "approval_decisions", "approvals", "artifact_numbers", "artifacts",
+    "attempts", "decisions", "events", "inbox", "model_calls", "model_messages", "outbox_deliveries", "outbox_entries",
+    "outbox_keys", "receipts", "removals", "run_states", "runs", "segments", "state_migrations", "steps",
+    "verifications", "waits",
+    "workers", "operation_outputs", "workflow_input", "workflow_output", "workflow_status",
+)  # fmt: skip
+WRITES = ("artifact_numbers", "events", "removals", "retention_passes", "staged_objects")
+BLINDLY = ("staged_objects",)  # of what it writes, what it does not read
+SEES = (*REMOVED, *WRITES, "agents", "limits", "retention_policies", "tenants")
 # What is the deployment's: rows of tenant `default`, which every tenant sees and none but it changes.
-DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits")
-SHOWN_BY = ("worker_status", "outbox_topics")  # views of such rows
+DEPLOYMENT = (
+    "tenants",
+    "agents",
+    "workers",
+    "subscriptions",
+    "consumer_limits",
+    "versions",
+    "version_agents",
+    "limits",
+    "dispatch",
+)
+SHOWN_BY = ("worker_status", "outbox_topics", "version_status")  # views of such rows
 SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
 ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
 APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions", "approval_decisions")
-NEVER_UPDATED = ("staged_objects", "artifact_sweeps")  # by surefoot_app, which has no right to
+NEVER_UPDATED = (
+    "staged_objects",
+    "artifact_sweeps",
+    "versions",
+    "version_agents",
+    "state_migrations",
+    "limits",
+    "dispatch",
+    "queue_turns",
+    "retention_policies",
+    "retention_passes",
+    "removals",
+    "artifact_numbers",
+)  # by surefoot_app, which has no right to
 TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"
@@ -52,6 +87,8 @@ def _catalogue(owner: Connection) -> Iterator[str]:
             ("tenant", "PERMISSIVE", ["public"], "ALL", QUAL, None),
             ("worker", "PERMISSIVE", ["surefoot_worker"], "ALL", "true", None),
         ]
+        if name in SEES:
+            expected.insert(0, ("retention", "PERMISSIVE", [REMOVES], "ALL", "true", None))
         if name in DEPLOYMENT:
             expected.insert(0, ("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
         if policies != expected:
@@ -70,7 +107,7 @@ def _privileges(owner: Connection) -> Iterator[str]:
         owner,
         "select rolname, rolsuper or rolbypassrls or rolcanlogin or rolcreaterole or rolcreatedb"
         " from pg_roles where rolname = any(%s)",
-        list(ROLES),
+        [*ROLES, REMOVES],
     ):
         if power:
             yield f"{role} may more than a role that owns nothing"
@@ -78,7 +115,7 @@ def _privileges(owner: Connection) -> Iterator[str]:
         owner,
         "select m.rolname, g.rolname from pg_auth_members a join pg_roles m on m.oid = a.member"
         " join pg_roles g on g.oid = a.roleid where m.rolname = any(%s)",
-        list(ROLES),
+        [*ROLES, REMOVES],
     ):
         yield f"{member} is a member of {of}"
     for kind, name, role in _rows(
@@ -87,7 +124,7 @@ def _privileges(owner: Connection) -> Iterator[str]:
         " union all select 'function', proname, proowner from pg_proc"
         " union all select 'schema', nspname, nspowner from pg_namespace) o (kind, name, owner)"
         " join pg_roles r on r.oid = o.owner where rolname = any(%s)",
-        list(ROLES),
+        [*ROLES, REMOVES],
     ):
         yield f"{role} owns {kind} {name}"
     for role in ROLES:
@@ -110,6 +147,22 @@ def _privileges(owner: Connection) -> Iterator[str]:
         for name in APPEND_ONLY:
             if _rows(owner, "select has_any_column_privilege(%s, %s, 'update')", role, f"surefoot.{name}")[0][0]:
                 yield f"{role} may update {name}, which is append-only"
+    for name, kept, deletes, writes, truncates in _rows(
+        owner,
+        "select c.relname, has_any_column_privilege(%s, c.oid, 'select'), has_table_privilege(%s, c.oid, 'delete'),"
+        " has_any_column_privilege(%s, c.oid, 'insert'),"
+        " has_table_privilege(%s, c.oid, 'truncate, references, trigger')"
+        " from pg_class c where c.relnamespace in ('surefoot'::regnamespace, 'dbos'::regnamespace)"
+        " and c.relkind in ('r', 'p')",
+        *[REMOVES] * 4,
+    ):
+        if (kept, deletes, writes, truncates) != (
+            name in SEES and name not in BLINDLY,
+            name in REMOVED,
+            name in WRITES,
+            False,
+        ):
+            yield f"{REMOVES} may something else of {name}: {kept} {deletes} {writes} {truncates}"
     for privilege, names in (("select", SECRET), ("insert", ADMINISTRATION), ("update", ADMINISTRATION)):
         for name in names:
             may = "select has_any_column_privilege('surefoot_app', %s, %s)"

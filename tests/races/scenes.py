@@ -1,7 +1,7 @@
 """Runs in a state that a test wants, made by the product's own functions, and what may happen to them."""
 
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -32,18 +32,23 @@ from transactions import (
     receipts,
     runs,
     segments,
+    versions,
     waits,
     workers,
 )
 from transactions.actions import EffectLimits, Request, Ticket
 from transactions.approvals import Question, Terms
 from transactions.deciding import Decision, Said
+from transactions.readers import Reader, Serving
 from transactions.segments import Begun, Ending
+from transactions.versions import Serves
 from transactions.waits import Wait
 
 AGENT = "report"
 VERSION = "report=1"
 LEASE_S = 3600.0
+READER = Reader("1", 25, 1, frozenset({1}), frozenset(), lambda state, record: record, frozenset({"publish effect"}))
+SERVING = Serving(VERSION, {AGENT: READER})
 MANAGER = ("approver", "manager")
 ADA, BOB, EVE = WorkerId("ada"), WorkerId("bob"), WorkerId("eve")
 Kind = Literal["approval", "delivery", "verification", "follows"]
@@ -135,8 +140,7 @@ class Scene:
                 run_id=run_id,
                 n=n,
                 worker_id=worker_id,
-                versions={AGENT: "1"},
-                turns_max={AGENT: 25},
+                serving=SERVING,
                 stalls_max=5,
             )
 
@@ -276,7 +280,7 @@ class Scene:
 
     async def release(self, run_id: RunId) -> None:
         async with self.database.transaction("run.release", DEFAULT_TENANT) as session:
-            await runs.release(session, run_id)
+            await runs.release(session, run_id, by="ada")
 
     async def lose(self, run_id: RunId, n: int) -> None:
         """The engine forgets a segment: it says that its workflow has ended, and nobody has ended it here."""
@@ -287,7 +291,7 @@ class Scene:
 
     async def restart_lost(self, run_id: RunId, n: int) -> bool:
         async with self.database.transaction("watchdog.restart", DEFAULT_TENANT) as session:
-            return await segments.restart_lost(session, run_id=run_id, n=n, version=VERSION, why="a test", stalls_max=5)
+            return await segments.restart_lost(session, run_id=run_id, n=n, why="a test", stalls_max=5)
 
     async def wake(self, run_id: RunId) -> bool:
         async with self.database.transaction("wake", DEFAULT_TENANT) as session:
@@ -335,12 +339,17 @@ async def open_scene(url: str) -> AsyncGenerator[Scene]:
             async with database.all_tenants("register") as session:
                 for worker_id in (ADA, BOB, EVE):
                     await register(session, worker_id)
-                await workers.announce_agent(session, name=AGENT, version="1", input_schema={}, limits={})
+                await serve(session, VERSION)
                 for name in ("ada", "bob"):
                     await principals.put(session, DEFAULT_TENANT, name, roles=MANAGER, by="test")
             yield Scene(database, admin, monitor)
         finally:
             await database.close()
+
+
+async def serve(session: Any, version: str, *, state_version: int = 1, reads: Collection[int] = (1,)) -> None:
+    """What the start of a worker of this version says."""
+    await versions.announce(session, version, [Serves(AGENT, "1", state_version, frozenset(reads), {}, {})])
 
 
 async def register(session: Any, worker_id: WorkerId, *, version: str = VERSION, pid: int = 1) -> None:

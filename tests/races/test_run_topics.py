@@ -6,10 +6,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.races.scenes import ADA, BOB, Scene
+from tests.races.scenes import ADA, BOB, VERSION, Scene
 from tests.races.test_relay import Takes, relay_of
 from tests.races.test_subscriptions import announce, put
 from transactions import RunId, RunState, Tenant, outbox, segments
+from transactions.readers import Serving
 from transactions.segments import Ending
 
 TOLD = (
@@ -33,7 +34,7 @@ async def hold(scene: Scene, run_id: RunId, n: int) -> None:
     await scene.dequeue(run_id, n, ADA)
     async with scene.database.all_tenants("segment.begin") as session:
         refused = await segments.begin(
-            session, run_id=run_id, n=n, worker_id=ADA, versions={}, turns_max={}, stalls_max=5
+            session, run_id=run_id, n=n, worker_id=ADA, serving=Serving(VERSION, {}), stalls_max=5
         )
         assert refused is None
 

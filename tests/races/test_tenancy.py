@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.races.fences import SECRET, Acting, B, Connection, count, crossings, tables, views, violations
-from tests.races.scenes import ADA, Scene, open_scene
+from tests.races.scenes import ADA, AGENT, Scene, open_scene
 from transactions import (
     DEFAULT_TENANT,
     EntryId,
@@ -22,15 +22,19 @@ from transactions import (
     attempts,
     desk,
     keys,
+    limits,
     messages,
     number_fenced,
     outbox,
     principals,
     receipts,
     record_steps,
+    schedules,
     tokens,
 )
 from transactions.desk import Statement
+from transactions.limits import Limit
+from transactions.schedules import Schedule
 from transactions.segments import Ending
 
 _SAID = text(
@@ -50,6 +54,16 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
             " || jsonb_build_object('tenant', %s::text, 'worker_id', 'another'))).* from surefoot.workers w limit 1",
             B,
         )
+        version = (
+            "insert into surefoot.versions (version, tenant, current_since, current_by) values ('b=1', %s, now(), 'b')"
+        )
+        await scene.rows(version, B)
+        await scene.rows(
+            "insert into surefoot.version_agents select (jsonb_populate_record(null::surefoot.version_agents,"
+            " to_jsonb(a) || jsonb_build_object('tenant', %s::text, 'version', 'b=1', 'agent', 'b'))).*"
+            " from surefoot.version_agents a",
+            B,
+        )
     await scene.rows(
         "insert into surefoot.subscriptions (tenant, topic, consumer, passes_dead) values (%s, 't', 'c', false)", tenant
     )
@@ -64,6 +78,16 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
         "update surefoot.agents set limits = limits || '{\"waiting_s_max\": 0}'"
     )  # a run that waits is stuck
     execution = await scene.running(tenant)
+    await scene.rows(
+        "insert into surefoot.state_migrations (run_id, segment, tenant, from_state, to_state, version, messages)"
+        " values (%s, 0, %s, 1, 2, 'report=1', '[]')",
+        execution.run_id,
+        tenant,
+    )
+    await scene.rows("insert into surefoot.retention_policies values (%s, 'runs', '', 1, now(), 'eve')", tenant)
+    await scene.rows("insert into surefoot.retention_passes (tenant, kind) values (%s, 'runs')", tenant)
+    await scene.rows("insert into surefoot.removals values (%s, now(), 'runs', 'eve', 1, 1)", tenant)
+    await scene.rows("insert into surefoot.artifact_numbers values (%s, 'report', 1)", tenant)
     async with scene.database.all_tenants("token.create") as session:
         await principals.put(session, tenant, "eve", roles=["admin"], by="test")
         await tokens.create(session, tenant, "eve", scopes=None, expires=timedelta(days=1), by="test")
@@ -111,6 +135,13 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
     async with scene.database.transaction("said", tenant) as session:
         await session.execute(_SAID, {"approval_id": asked.action_id})
     await scene.end(execution, Ending(state=RunState.WAITING, turns=1, usage={}, waits=[sent, asked]))
+    await scene.rows("insert into surefoot.dispatch (tenant) values (%s) on conflict do nothing", tenant)
+    await scene.rows("insert into surefoot.queue_turns values (%s, now())", tenant)
+    async with scene.database.all_tenants("limit.set") as session:
+        await limits.put(session, Limit(tenant, running_max=99), by="eve")
+    async with scene.database.transaction("schedule.set", tenant) as session:
+        await schedules.put(session, tenant, Schedule("daily", AGENT, {}, "0 9 * * *"), by="eve")
+    await scene.start(tenant)
 
 
 @pytest.fixture(scope="module")
@@ -172,11 +203,19 @@ def test_no_row_crosses_the_border_of_its_tenant(owner: Connection) -> None:
         "grant update on surefoot.receipts to surefoot_app",
         "grant update on surefoot.decisions to surefoot_app",
         "grant update (data) on surefoot.events to surefoot_app",
+        "drop policy deployment on surefoot.limits",
+        "alter policy tenant on surefoot.schedules using (true)",
         "grant create on schema surefoot to surefoot_app",
         "alter table surefoot.outbox_keys owner to surefoot_app",
         "alter function surefoot.enqueue_segment(text, integer) owner to surefoot_worker",
         "alter role surefoot_app bypassrls",
         "grant surefoot_worker to surefoot_app",
+        "grant surefoot_retention to surefoot_worker",
+        "grant delete on surefoot.principals to surefoot_retention",
+        "grant insert on surefoot.runs to surefoot_retention",
+        "grant truncate on surefoot.runs to surefoot_retention",
+        "alter policy retention on surefoot.runs to public",
+        "alter role surefoot_retention bypassrls",
     ],
 )
 def test_each_hole_in_the_fence_is_seen(owner: Connection, tampering: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from app.settings import Settings
 from transactions import InvalidInput
+from transactions.retention import FOREVER, Keep
 
 NUMBERS = {
     "SUREFOOT_LEASE_S": ("lease_s", 1),
@@ -17,6 +18,8 @@ NUMBERS = {
     "SUREFOOT_STALLS_MAX": ("stalls_max", 1),
     "SUREFOOT_DRAIN_S": ("drain_s", 0),
     "SUREFOOT_ARTIFACTS_SWEEP_S": ("artifacts_sweep_s", 1),
+    "SUREFOOT_VERSION_GRACE_S": ("version_grace_s", 0.1),
+    "SUREFOOT_RETENTION_S": ("retention_s", 1),
 }
 
 WEBHOOK = {
@@ -41,6 +44,8 @@ def test_every_setting_can_be_said() -> None:
         "SUREFOOT_SMTP_URL": "smtp://127.0.0.1:25",
         "SUREFOOT_MAIL_FROM": "a@example.org",
         "SUREFOOT_ARTIFACTS": "file:///srv/artifacts",
+        "SUREFOOT_VERSION": "3f2a9c1",
+        "SUREFOOT_KEEP_RUNS_S": "7776000",
         **WEBHOOK,
         **dict.fromkeys(NUMBERS, "7"),
     })  # fmt: skip
@@ -50,6 +55,16 @@ def test_every_setting_can_be_said() -> None:
     defaults = Settings()
     unsaid = [f.name for f in dataclasses.fields(Settings) if getattr(said, f.name) == getattr(defaults, f.name)]
     assert unsaid == [], "a field that the environment cannot set"
+
+
+def test_every_kind_has_an_age_at_which_it_goes_or_is_kept_for_ever() -> None:
+    names = {field.name: f"SUREFOOT_KEEP_{field.name.upper()}_S" for field in dataclasses.fields(Keep)}
+    said = Settings.from_env(dict.fromkeys(names.values(), "7")).keep
+    assert dataclasses.asdict(said) == {**dict.fromkeys(names, 7), "workers": 60}, "as long as a version may be away"
+    assert Settings.from_env({names["engine"]: "forever"}).keep.engine == FOREVER
+    for text in ("0.5", "-1", "for ever", "inf", "1e10"):
+        with pytest.raises(InvalidInput, match="SUREFOOT_KEEP_RUNS_S="):
+            Settings.from_env({names["runs"]: text})
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -99,3 +114,9 @@ def test_what_a_webhook_may_reach_is_said_with_1() -> None:
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Settings().lease_s = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["a b", "x" * 101, "a/b", "é", "a\n"])
+def test_a_build_that_cannot_be_named_so_is_one_sentence(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^SUREFOOT_VERSION=.+: name the build with 1 to 100 letters, digits"):
+        Settings.from_env({"SUREFOOT_VERSION": text})

@@ -4,7 +4,8 @@ select pg_advisory_xact_lock(hashtextextended('surefoot.artifact:' || :tenant ||
 -- name: save
 insert into surefoot.artifacts (tenant, name, version, run_id, action_id, media_type, size_bytes, sha256, content, store,
                                 object, result_of)
-select :tenant, :name, coalesce(max(version), 0) + 1, :run_id, :action_id, :media_type, :size_bytes, :sha256,
+select :tenant, :name, greatest(max(version), (select n.last_version from surefoot.artifact_numbers n
+                                                where n.tenant = :tenant and n.name = :name), 0) + 1, :run_id, :action_id, :media_type, :size_bytes, :sha256,
        cast(:content as bytea), :store, :object, :result_of
   from surefoot.artifacts where tenant = :tenant and name = :name
 returning name, version, sha256, size_bytes, media_type

@@ -115,10 +115,12 @@ on conflict (consumer, entry_id) do nothing
 returning entry_id
 
 -- name: take_all_into_inbox
+-- What has been delivered for so long that it was removed is nobody's any more: who comes as late as that says nothing new.
 insert into surefoot.inbox (consumer, entry_id, tenant, result)
-select consumer, entry_id, tenant, receipt
+select t.consumer, t.entry_id, t.tenant, t.receipt
   from jsonb_to_recordset(cast(:taken as jsonb)) as t (consumer text, entry_id text, tenant text, receipt jsonb)
- order by entry_id, consumer
+  join surefoot.outbox_entries e using (entry_id)
+ order by t.entry_id, t.consumer for key share of e
 on conflict (consumer, entry_id) do nothing
 
 -- name: deliveries_page

@@ -3,7 +3,8 @@ select r.run_id, r.state, r.reason, r.output, r.ended_at is not null as ended, r
        (select count(*) from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
          where e.run_id = r.run_id and d.state in ('pending', 'claimed')) as deliveries,
        (select count(*) from dbos.workflow_status w where starts_with(w.workflow_uuid, r.run_id || ':')
-           and w.status in ('PENDING', 'ENQUEUED', 'DELAYED')) as workflows,
+           and w.status in ('PENDING', 'ENQUEUED', 'DELAYED'))
+       + (select count(*) from surefoot.segments s where s.run_id = r.run_id and s.state in ('delayed', 'waiting')) as workflows,
        (select coalesce(array_agg(u.tool order by u.since), '{}') from surefoot.unknown_actions u
          where u.run_id = r.run_id and u.waits_for = 'person') as unknown,
        (select coalesce(array_agg(a.tool || ' by ' || a.approver order by a.requested_at), '{}') from surefoot.approvals a
@@ -29,6 +30,12 @@ update surefoot.actions set attempt_deadline_at = attempt_deadline_at - cast(:by
 
 -- name: runs_earlier
 update surefoot.runs set deadline_at = deadline_at - cast(:by as interval) where deadline_at is not null and ended_at is null
+
+-- name: segments_earlier
+update surefoot.segments set queued_at = queued_at - cast(:by as interval) where state in ('delayed', 'waiting')
+
+-- name: schedules_earlier
+update surefoot.schedules set next_at = next_at - cast(:by as interval) where next_at is not null
 
 -- name: process_is_gone
 update surefoot.workers set pid_start = 'killed in a rehearsal' where worker_id = :worker_id and state = 'live'

@@ -1,5 +1,5 @@
 -- name: start
-select surefoot.start_run(:agent, cast(:input as jsonb), :key, :tenant, :principal) as run_id
+select surefoot.start_run(:agent, cast(:input as jsonb), :key, :tenant, :principal, :priority, cast(:not_before as timestamptz)) as run_id
 
 -- name: lock
 select * from surefoot.runs where run_id = :run_id for no key update
@@ -79,13 +79,15 @@ select * from surefoot.run_timeline where run_id = :run_id order by line
 -- name: begin_if_queued_or_running
 update surefoot.runs
    set state = 'running', generation = generation + 1, stalls = :stalls, steps_seen = :steps_seen,
-       agent_version = :agent_version, updated_at = clock_timestamp()
+       agent_version = :agent_version, app_version = :app_version, state_version = :state_version,
+       asked = null, asked_reason = null, updated_at = clock_timestamp()
  where run_id = :run_id and segment = :segment and state in ('queued', 'running')
 returning generation
 
 -- name: end_if_running
 update surefoot.runs
    set state = :state, reason = :reason, output = cast(:output as jsonb), usage = cast(:usage as jsonb), turns = :turns,
+       asked = null, asked_reason = null, refused_by = '{}',
        ended_at = case when :ended then clock_timestamp() end, updated_at = clock_timestamp()
  where run_id = :run_id and segment = :segment and generation = :generation and state = 'running'
 returning state
@@ -106,9 +108,13 @@ returning r.phase is distinct from before.phase as phase_changed
 
 -- name: stop_if_open
 update surefoot.runs
-   set state = :state, reason = :reason, ended_at = case when :ended then clock_timestamp() end, updated_at = clock_timestamp()
+   set state = :state, reason = :reason, held_for = null, asked = null, asked_reason = null,
+       ended_at = case when :ended then clock_timestamp() end, updated_at = clock_timestamp()
  where run_id = :run_id and ended_at is null
 returning state
+
+-- name: held_until_a_version_can
+update surefoot.runs set held_for = 'version' where run_id = :run_id and state = 'held'
 
 -- name: raise_segment_if_waiting
 update surefoot.runs
@@ -118,9 +124,33 @@ returning segment, tenant
 
 -- name: raise_segment_if_held
 update surefoot.runs
-   set state = 'queued', segment = segment + 1, stalls = 0, reason = null, updated_at = clock_timestamp()
+   set state = 'queued', segment = segment + 1, stalls = 0, reason = null, held_for = null,
+       refused_by = case when :anywhere then '{}' else refused_by end, updated_at = clock_timestamp()
  where run_id = :run_id and state = 'held'
 returning segment, tenant
+
+-- name: wait_if_held
+update surefoot.runs set state = 'waiting', reason = null, held_for = null, updated_at = clock_timestamp()
+ where run_id = :run_id and state = 'held'
+
+-- name: ask_if_running
+update surefoot.runs set asked = :asked, asked_reason = :reason where run_id = :run_id and state = 'running'
+
+-- name: asked_of
+select run_id from surefoot.runs where run_id = any(:run_ids) and state = 'running' and asked is not null
+
+-- name: refuse
+update surefoot.runs set refused_by = array_append(array_remove(refused_by, :version), :version) where run_id = :run_id
+
+-- name: pin
+update surefoot.runs
+   set pinned_version = :version, updated_at = clock_timestamp(),
+       refused_by = case when cast(:version as text) is null then '{}' else array_remove(refused_by, :version) end
+ where run_id = :run_id
+
+-- name: begun_by
+select run_id from surefoot.runs
+ where tenant = :tenant and app_version = :version and ended_at is null and run_id > :after order by run_id limit :limit
 
 -- name: raise_segment_after_loss
 update surefoot.runs
@@ -142,4 +172,5 @@ update surefoot.runs r set generation = generation + 1, updated_at = clock_times
 returning r.run_id
 
 -- name: identity
-select run_id, tenant, agent, input, principal, state from surefoot.runs where run_id = :run_id
+select run_id, tenant, agent, input, principal, state, agent_version, state_version, ended_at is not null as ended
+  from surefoot.runs where run_id = :run_id

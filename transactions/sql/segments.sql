@@ -15,30 +15,32 @@ update surefoot.segments set frozen = coalesce(frozen, cast(:frozen as jsonb)), 
 update surefoot.segments s
    set state = 'settled', outcome = :outcome, settled_at = clock_timestamp(),
        turns = (select r.turns from surefoot.runs r where r.run_id = s.run_id)
- where run_id = :run_id and n = :n and state = 'open'
+ where run_id = :run_id and n = :n and state <> 'settled'
 
 -- name: ended_last
 select n, turns from surefoot.segments
- where run_id = :run_id and n < :n and outcome not in ('lost', 'held') order by n desc limit 1
+ where run_id = :run_id and n < :n and outcome not in ('lost', 'held', 'diverged', 'refused', 'migrated') order by n desc limit 1
+
+-- name: diverged_in_a_row
+select count(*) as diverged from surefoot.segments
+ where run_id = :run_id and n < :n and outcome = 'diverged'
+   and n > coalesce((select max(g.n) from surefoot.segments g
+                      where g.run_id = :run_id and g.n < :n and g.outcome not in ('lost', 'diverged', 'refused', 'migrated')), -1)
 
 -- name: open_next
-insert into surefoot.segments (run_id, n, tenant) values (:run_id, :n, :tenant)
-
--- name: enqueue
-select surefoot.enqueue_segment(:run_id, :n)
+-- One that follows a segment which was never its turn, for its run was held, is due when that was.
+select surefoot.open_segment(r.run_id, :n, r.tenant, r.agent, r.priority,
+           (select g.queued_at from surefoot.segments g where g.run_id = r.run_id and g.n = :n - 1 and g.admitted_at is null))
+  from surefoot.runs r where r.run_id = :run_id and r.tenant = :tenant
 
 -- name: lost
-select r.run_id, r.tenant, r.segment, r.stalls, d.status, d.application_version
+select r.run_id, r.tenant, r.segment, r.stalls, d.status
   from surefoot.segments s
   join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n
   left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
  where s.state = 'open' and r.state in ('queued', 'running', 'cancelling') and s.created_at < clock_timestamp() - interval '1 second'
    and (cast(:run_id as text) is null or r.run_id = :run_id)
-   and (d.workflow_uuid is null
-        or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED')
-        or (d.application_version <> :version  -- pending, or waiting in the queue for a worker of that version
-            and not exists (select 1 from surefoot.workers w where w.state = 'live'
-                             and (w.worker_id = d.executor_id or w.version = d.application_version))))
+   and (d.workflow_uuid is null or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED'))
  order by r.run_id limit :limit
 
 -- name: orphaned_executors

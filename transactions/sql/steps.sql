@@ -7,3 +7,7 @@ on conflict (run_id, segment, position, generation) do nothing
 
 -- name: count
 select count(distinct (segment, position)) as recorded from surefoot.steps where run_id = :run_id
+
+-- name: names_of_segment
+select distinct on (position) position, name from surefoot.steps
+ where run_id = :run_id and segment = :segment order by position, generation desc

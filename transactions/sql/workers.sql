@@ -1,6 +1,6 @@
 -- name: register
-insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, consumers, lease_until)
-values (:worker_id, :version, :host, :machine, :pid, :pid_start, :lease_s, :consumers, clock_timestamp() + make_interval(secs => :lease_s))
+insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, consumers, slots, agents, lease_until)
+values (:worker_id, :version, :host, :machine, :pid, :pid_start, :lease_s, :consumers, :slots, :agents, clock_timestamp() + make_interval(secs => :lease_s))
 
 -- name: renew_if_live
 update surefoot.workers set lease_until = clock_timestamp() + make_interval(secs => lease_s)
@@ -10,6 +10,9 @@ returning worker_id
 -- name: release_if_live
 update surefoot.workers set state = 'released', ended_at = clock_timestamp(), reason = 'stopped'
  where worker_id = :worker_id and state = 'live'
+
+-- name: drain_if_live
+update surefoot.workers set draining_at = clock_timestamp() where worker_id = :worker_id and state = 'live' and draining_at is null
 
 -- name: mark_expired
 update surefoot.workers set state = 'dead', ended_at = clock_timestamp(), reason = 'lease expired'
@@ -31,12 +34,6 @@ select pg_try_advisory_xact_lock(hashtext('surefoot.watchdog')) as mine
 select distinct w.worker_id from surefoot.workers w
   join dbos.workflow_status d on d.executor_id = w.worker_id and d.status = 'PENDING'
  where w.state <> 'live'
-
--- name: announce_agent
-insert into surefoot.agents (tenant, name, version, input_schema, limits)
-values (:tenant, :name, :version, cast(:input_schema as jsonb), cast(:limits as jsonb))
-on conflict (tenant, name) do update
-   set version = excluded.version, input_schema = excluded.input_schema, limits = excluded.limits, seen_at = clock_timestamp()
 
 -- name: agents
 select name, version, input_schema, seen_at from surefoot.agents order by name

@@ -1,0 +1,44 @@
+"""Workers of several builds of the agents of `tests/agents`, and what became of runs between them."""
+
+import signal
+
+from tests.kit import Process, until
+from tests.stage import Stage
+
+SOON = {"SUREFOOT_VERSION_GRACE_S": "0.5"}
+
+
+def build(name: str) -> dict[str, str]:
+    """What a worker of this build of `tests/agents/builds.py` has in its environment."""
+    return {"SUREFOOT_AGENTS": f"tests.agents.builds:{name}"}
+
+
+def drained(worker: Process) -> None:
+    """Ask it to stop, as a rolling deploy does, and wait until it has."""
+    worker.signal(signal.SIGTERM)
+    assert worker.until_it_dies() == 0, worker.said()
+
+
+def begun_by(stage: Stage, run_id: str) -> list[str]:
+    """The version of `scripted` of the worker of each execution of the run, in order."""
+    rows = stage.rows(
+        "select substring(w.version from 'scripted=(\\d+)') as version from surefoot.events e "
+        "join surefoot.workers w using (worker_id) where e.run_id = %s and e.kind = 'segment.began' order by e.seq",
+        run_id,
+    )
+    return [row["version"] for row in rows]
+
+
+def reason(stage: Stage, run_id: str) -> str:
+    return stage.rows("select reason from surefoot.runs where run_id = %s", run_id)[0]["reason"]
+
+
+def events(stage: Stage, run_id: str, kind: str) -> list[dict[str, object]]:
+    rows = stage.rows("select data from surefoot.events where run_id = %s and kind = %s order by seq", run_id, kind)
+    return [row["data"] for row in rows]
+
+
+def until_current(stage: Stage, version: str) -> None:
+    """Until this version of `scripted` is current."""
+    current = "select substring(surefoot.current_version('scripted') from 'scripted=(\\d+)') as version"
+    until(f"version {version} is current", lambda: stage.rows(current)[0]["version"] == version)

@@ -1,0 +1,90 @@
+"""What waits for its turn where several versions have workers, and what people make of it meanwhile."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.races.scenes import ADA, AGENT, VERSION, Scene
+from tests.races.test_queue import limit, look, over, place, slots, start
+from tests.races.test_versions import NEW, NEW_WORKER, deploy, does, engine_version
+from transactions import DEFAULT_TENANT, RunId, RunState, admitting, runs, steering
+from transactions.segments import Ending
+
+
+async def crowded(scene: Scene) -> tuple[RunId, RunId, RunId]:
+    """A worker of each of two versions, with one slot. Of three runs that only the old one can read two take its turns,
+    and one waits; then a run is started.
+    """
+    executions = [await scene.running() for _ in range(3)]
+    await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(2,))
+    await scene.rows(
+        "update surefoot.workers set slots = case when worker_id in (%s, %s) then 1 else 0 end", ADA, NEW_WORKER
+    )
+    await look(scene)
+    for execution in executions[1:]:
+        await scene.end(execution, Ending(state=RunState.QUEUED, turns=1, usage={}))
+    return executions[0].run_id, executions[2].run_id, await start(scene)
+
+
+async def test_what_only_an_old_version_can_carry_on_takes_no_room_of_the_new_one(scene: Scene) -> None:
+    _, old, new = await crowded(scene)
+    assert [await place(scene, run_id) for run_id in (old, new)] == ["waiting", "waiting"]
+    assert await look(scene) == [new]
+    assert await engine_version(scene, new) == NEW
+    assert await look(scene) == []
+    await scene.rows("update surefoot.workers set slots = 3 where worker_id = %s", ADA)
+    assert await look(scene) == [old]
+    assert await engine_version(scene, old, 1) == VERSION
+
+
+async def test_control_with_one_room_for_all_versions_it_does(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_room(found: Any, agent: str | None) -> dict[str, int | None]:
+        running = sum(row["running"] for row in found["running"])
+        return {"all": max(0, sum(worker["slots"] for worker in found["live"]) - running)}
+
+    await crowded(scene)
+    monkeypatch.setattr(admitting, "_rooms", one_room)
+    assert await look(scene) == []
+
+
+async def test_what_waits_for_its_turn_is_held_and_waits_again_once_it_is_released(scene: Scene) -> None:
+    await slots(scene, 0)
+    run_id = await start(scene)
+    assert await does(scene, lambda s: steering.hold(s, run_id, by="ada", reason="look")) == RunState.HELD
+    assert await place(scene, run_id) == "settled"
+    await slots(scene, 1)
+    assert await look(scene) == []
+    await slots(scene, 0)
+    await release(scene, run_id)
+    assert await place(scene, run_id) == "waiting"
+    await slots(scene, 1)
+    assert await place(scene, run_id) == "open"
+    await over(scene, run_id, n=1)
+
+
+async def test_a_delayed_run_that_is_held_and_released_begins_when_it_is_due_and_not_before(scene: Scene) -> None:
+    run_id = await start(scene, not_before=datetime.now(UTC) + timedelta(hours=1))
+    for n in (1, 2):
+        await does(scene, lambda s: steering.hold(s, run_id, by="ada", reason="look"))
+        await release(scene, run_id)
+        assert await place(scene, run_id) == "delayed", n
+    await scene.rows("update surefoot.segments set queued_at = queued_at - interval '2 hours' where state = 'delayed'")
+    assert await look(scene) == [run_id]
+
+
+async def test_what_is_released_waits_for_the_limit_as_any_other(scene: Scene) -> None:
+    await limit(scene, agent=AGENT, running_max=1)
+    held, other = await start(scene), await start(scene)
+    assert await look(scene) == [held]
+    await over(scene, held, state=RunState.HELD)
+    assert await look(scene) == [other]
+    await release(scene, held)
+    assert await look(scene) == []
+    await over(scene, other)
+    assert await look(scene) == [held]
+
+
+async def release(scene: Scene, run_id: RunId) -> None:
+    async with scene.database.transaction("run.release", DEFAULT_TENANT) as session:
+        await runs.release(session, run_id, by="ada")

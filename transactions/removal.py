@@ -1,0 +1,214 @@
+"""Removing what is over, in batches: of each, nothing that is not done and nothing that something else refers to.
+
+A batch is a short transaction of its own. The rows of a run are locked in the order in which everybody locks them, and
+what somebody else has locked is left for another pass; only then is asked whether they may go, in new statements, so
+that whoever came first is seen and whoever comes later finds nothing.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import psycopg
+from sqlalchemy import TextClause
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from transactions.database import fetch_all, fetch_one
+from transactions.ids import RunId
+from transactions.retention import Group
+from transactions.statements import load
+
+_REMOVAL = load("removal")
+_AT_WORK = "somebody is at work on it"
+Part = Literal["messages", "events", "outbox"]
+_PARTS: Mapping[Part, tuple[str, str]] = MappingProxyType(
+    {
+        "messages": ("ended_with_messages", "remove_messages"),
+        "events": ("ended_with_events", "remove_events"),
+        "outbox": ("ended_with_outbox", "remove_outbox"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Where a pass has come to: the age and the id of the last row that it looked at."""
+
+    at: Any
+    id: str
+
+
+START = After("-infinity", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one batch came to. `items`: what went, in `rows` of all tables; `kept`: what did not, by the reason.
+
+    next: where the next batch begins; None: this was the last one of the group.
+    """
+
+    items: int = 0
+    rows: int = 0
+    kept: Counter[str] = field(default_factory=Counter[str])
+    next: After | None = None
+
+
+async def whole_runs(session: AsyncSession, group: Group, after: After, *, limit: int, keys_s: float) -> Batch:
+    """Remove runs with everything that is theirs, here and in the engine."""
+    found = await _ended(session, "ended", group, after, limit)
+    kept: Counter[str] = Counter()
+    going = await _done(session, await _locked(session, [row["id"] for row in found], kept), kept)
+    # Those that refer to each other go together, or not at all.
+    while going and (named := await fetch_all(session, _REMOVAL["referred_to"], run_ids=going, keys_s=keys_s)):
+        going = _without(going, named, kept)
+    items, rows = await _remove(session, _REMOVAL["remove_runs"], going, kept)
+    return Batch(items, rows, kept, _next(found, limit))
+
+
+async def part_of_runs(session: AsyncSession, part: Part, group: Group, after: After, *, limit: int) -> Batch:
+    """Remove a part of runs that are over and stay themselves."""
+    which, remove = _PARTS[part]
+    found = await _ended(session, which, group, after, limit)
+    kept: Counter[str] = Counter()
+    going = await _done(session, await _locked(session, [row["id"] for row in found], kept), kept)
+    items, rows = await _remove(session, _REMOVAL[remove], going, kept)
+    return Batch(items, rows, kept, _next(found, limit))
+
+
+async def entries_of_no_run(session: AsyncSession, group: Group, after: After, *, limit: int) -> Batch:
+    """Remove entries that no run has put, once they are delivered or discarded everywhere."""
+    found = await fetch_all(
+        session, _REMOVAL["lock_entries_of_no_run_skip_locked"], **_page(group, after, limit, agent=False)
+    )
+    if not found:
+        return Batch()
+    gone = await fetch_one(
+        session,
+        _REMOVAL["remove_entries_if_delivered_or_discarded"],
+        entry_ids=[row["id"] for row in found],
+        keep_s=group.keep_s,
+    )
+    assert gone is not None
+    return Batch(gone["items"], gone["rows"], next=_next(found, limit))
+
+
+async def old_versions(session: AsyncSession, group: Group, after: After, *, limit: int) -> Batch:
+    """Remove versions of artifacts that a later one has replaced and nothing refers to.
+
+    Their bytes in a store outside are the sweeper's after this commit: a row is never without its bytes.
+    """
+    found = await fetch_all(session, _REMOVAL["old_versions"], **_page(group, after, limit))
+    kept: Counter[str] = Counter()
+    items, rows = await _remove_versions(session, group, found, kept)
+    return Batch(items, rows, kept, _next(found, limit))
+
+
+async def _ended(
+    session: AsyncSession, which: str, group: Group, after: After, limit: int
+) -> Sequence[Mapping[str, Any]]:
+    return await fetch_all(session, _REMOVAL[which], **_page(group, after, limit))
+
+
+def _page(group: Group, after: After, limit: int, *, agent: bool = True) -> dict[str, Any]:
+    of = {"agent": group.agent} if agent else {}
+    return {
+        "tenant": group.tenant, "keep_s": group.keep_s, "after_at": after.at, "after_id": after.id, "limit": limit, **of
+    }  # fmt: skip
+
+
+def _next(found: Sequence[Mapping[str, Any]], limit: int) -> After | None:
+    return After(found[-1]["at"], found[-1]["id"]) if len(found) == limit else None
+
+
+async def _locked(session: AsyncSession, run_ids: Sequence[RunId], kept: Counter[str]) -> list[RunId]:
+    """Those of the runs of which every action, entry and delivery and the run itself is this transaction's now."""
+    if not run_ids:
+        return []
+    ids = {"run_ids": list(run_ids)}
+    actions = await fetch_all(session, _REMOVAL["lock_actions_skip_locked"], **ids)
+    entries = await fetch_all(session, _REMOVAL["lock_entries_skip_locked"], **ids)
+    deliveries = await fetch_all(session, _REMOVAL["lock_deliveries_skip_locked"], **ids)
+    locked = [row["id"] for row in await fetch_all(session, _REMOVAL["lock_runs_skip_locked"], **ids)]
+    taken = await fetch_all(
+        session,
+        _REMOVAL["unlocked"],
+        run_ids=locked,
+        actions=[row["id"] for row in actions],
+        entries=[row["id"] for row in entries],
+        deliveries=[row["id"] for row in deliveries],
+    )
+    others = {row["id"] for row in taken}
+    mine = [run_id for run_id in locked if run_id not in others]
+    if left := len(run_ids) - len(mine):
+        kept[_AT_WORK] += left
+    return mine
+
+
+async def _done(session: AsyncSession, run_ids: list[RunId], kept: Counter[str]) -> list[RunId]:
+    if not run_ids:
+        return []
+    return _without(run_ids, await fetch_all(session, _REMOVAL["unfinished"], run_ids=run_ids), kept)
+
+
+def _without(run_ids: list[RunId], named: Sequence[Mapping[str, Any]], kept: Counter[str]) -> list[RunId]:
+    kept.update(row["why"] for row in named)
+    stay = {row["id"] for row in named}
+    return [run_id for run_id in run_ids if run_id not in stay]
+
+
+async def _remove(
+    session: AsyncSession, statement: TextClause, run_ids: list[RunId], kept: Counter[str]
+) -> tuple[int, int]:
+    """Items and rows. What a foreign key of a table that is not known here holds is left out, and told."""
+    if not run_ids:
+        return 0, 0
+    try:
+        async with session.begin_nested():
+            gone = await fetch_one(session, statement, run_ids=run_ids)
+            assert gone is not None
+            return gone["items"], gone["rows"]
+    except IntegrityError as error:
+        why = _held_by(error)
+    if len(run_ids) == 1:
+        kept[why] += 1
+        return 0, 0
+    counts = [await _remove(session, statement, [run_id], kept) for run_id in run_ids]
+    return sum(items for items, _ in counts), sum(rows for _, rows in counts)
+
+
+async def _remove_versions(
+    session: AsyncSession, group: Group, found: Sequence[Mapping[str, Any]], kept: Counter[str]
+) -> tuple[int, int]:
+    if not found:
+        return 0, 0
+    try:
+        async with session.begin_nested():
+            gone = await fetch_one(
+                session,
+                _REMOVAL["remove_versions_if_nothing_refers_to_them"],
+                tenant=group.tenant,
+                names=[row["name"] for row in found],
+                versions=[row["version"] for row in found],
+            )
+            assert gone is not None
+            if left := len(found) - gone["items"]:
+                kept["something refers to it"] += left
+            return gone["items"], gone["rows"]
+    except IntegrityError as error:
+        why = _held_by(error)
+    if len(found) == 1:
+        kept[why] += 1
+        return 0, 0
+    counts = [await _remove_versions(session, group, [row], kept) for row in found]
+    return sum(items for items, _ in counts), sum(rows for _, rows in counts)
+
+
+def _held_by(error: IntegrityError) -> str:
+    """In words. Raises what is no foreign key."""
+    if not isinstance(error.orig, psycopg.errors.ForeignKeyViolation):
+        raise error
+    return f"a row of {error.orig.diag.schema_name}.{error.orig.diag.table_name} refers to it"

@@ -1,0 +1,103 @@
+-- name: lock_and_ripen
+with locked as (select pg_try_advisory_xact_lock(hashtext('surefoot.dispatch')) as mine),
+due as (
+    select s.run_id, s.n from surefoot.segments s
+     where (select mine from locked) and s.state = 'delayed' and s.queued_at <= clock_timestamp()
+     order by s.queued_at limit :limit for no key update skip locked),
+ripened as (
+    update surefoot.segments s set state = 'waiting' from due where s.run_id = due.run_id and s.n = due.n
+    returning 1)
+select l.mine, (select count(*) from ripened) as ripened, (select last_value from surefoot.handed) as handed,
+       d.looked_at > clock_timestamp() - make_interval(secs => :fresh_s) as fresh, d.backlog
+  from locked l left join surefoot.dispatch d on d.tenant = 'default'
+
+-- name: look
+with recursive lanes as (
+    (select s.tenant, s.agent, s.n = 0 as first from surefoot.segments s where s.state = 'waiting'
+      order by s.tenant, s.agent, (s.n = 0) limit 1)
+    union all
+    select x.* from lanes l cross join lateral (
+        select s.tenant, s.agent, s.n = 0 as first from surefoot.segments s
+         where s.state = 'waiting' and (s.tenant, s.agent, (s.n = 0)) > (l.tenant, l.agent, l.first)
+         order by s.tenant, s.agent, (s.n = 0) limit 1) x),
+live as (
+    select w.version, w.agents, sum(w.slots)::integer as slots, bool_or(w.slots is null) as unbounded from surefoot.workers w
+     where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version, w.agents),
+heads as (
+    select l.tenant, l.agent, l.first, h.*, t.served_at
+      from lanes l left join surefoot.queue_turns t on t.tenant = l.tenant
+      cross join lateral (
+        select s.run_id, s.n, s.priority, s.queued_at,
+               (r.agent, r.agent_version is null, r.state_version, r.pinned_version, r.refused_by)::text as can_go_to
+          from surefoot.segments s join surefoot.runs r on r.run_id = s.run_id and r.state = 'queued'
+         where s.state = 'waiting' and s.tenant = l.tenant and s.agent = l.agent and (s.n = 0) = l.first
+         order by s.priority desc, s.queued_at, s.run_id limit :per_lane) h),
+carriers as materialized (  -- whose they are, asked once for all that can go to the same ones; nobody asks where there is but one
+    select h.can_go_to, surefoot.version_for(min(h.run_id)) as version
+      from heads h where (select count(distinct version) from live) > 1 group by h.can_go_to),
+routed as (
+    select h.tenant, h.agent, h.first, h.run_id, h.n, h.priority, h.queued_at, h.served_at, c.version
+      from heads h left join carriers c using (can_go_to)),
+running as (
+    select s.tenant, s.agent, d.application_version as version, count(*) as running
+      from surefoot.segments s left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
+     where s.state = 'open' group by s.tenant, s.agent, d.application_version)
+select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_at, h.run_id), '[]') from routed h) as heads,
+       (select coalesce(jsonb_agg(w), '[]') from live w) as live,
+       (select coalesce(jsonb_agg(r), '[]') from running r) as running,
+       (select coalesce(jsonb_agg(a.name), '[]') from surefoot.agents a where a.tenant = 'default') as agents,
+       d.room, d.rooms, d.reached, d.full_for, d.backlog, d.handed
+  from surefoot.dispatch d where d.tenant = 'default'
+
+-- name: limits_in_force
+select l.tenant, l.everyone, l.agent, l.running_max, l.starts_max,
+       case when l.starts_max is not null then (select count(*) from (
+           (select 1 from surefoot.segments s
+             where not l.everyone and s.rated and s.n = 0 and s.tenant = l.tenant and l.agent in ('', s.agent)
+               and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)
+           union all
+           (select 1 from surefoot.segments s
+             where l.everyone and l.agent <> '' and s.rated and s.n = 0 and s.agent = l.agent
+               and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)
+           union all
+           (select 1 from surefoot.segments s
+             where l.everyone and l.agent = '' and s.rated and s.n = 0
+               and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)) x) end as started,
+       case when l.everyone and l.queued_max is not null then (
+           select case when count(*) >= l.queued_max then surefoot.retry_after_s(min(q.queued_at), count(*)) end from (
+               (select s.queued_at from surefoot.segments s
+                 where s.state = 'waiting' and s.n = 0 and l.agent in ('', s.agent) limit l.queued_max)
+               union all
+               (select s.queued_at from surefoot.segments s
+                 where s.state = 'delayed' and s.n = 0 and l.agent in ('', s.agent) limit l.queued_max)) q) end as full_for_s
+  from surefoot.limits l
+ where l.running_max is not null or l.starts_max is not null or (l.everyone and l.queued_max is not null)
+
+-- name: admit_if_waiting
+with chosen as (
+    select s.run_id, s.n, c.rated
+      from unnest(cast(:run_ids as text[]), cast(:ns as integer[]), cast(:rated as boolean[])) with ordinality as c (run_id, n, rated, i)
+      join surefoot.segments s on s.run_id = c.run_id and s.n = c.n and s.state = 'waiting'
+     order by c.i for no key update of s skip locked)
+update surefoot.segments s set state = 'open', admitted_at = clock_timestamp(), rated = chosen.rated
+  from chosen where s.run_id = chosen.run_id and s.n = chosen.n and s.state = 'waiting'
+returning s.run_id, s.n
+
+-- name: hand_to_engine
+select surefoot.hand_to_engine(c.run_id, c.n)
+  from unnest(cast(:run_ids as text[]), cast(:ns as integer[])) with ordinality as c (run_id, n, i) order by c.i
+
+-- name: served
+insert into surefoot.queue_turns (tenant, served_at)
+select t.tenant, clock_timestamp() from unnest(cast(:tenants as text[])) with ordinality as t (tenant, i) order by t.i
+on conflict (tenant) do update set served_at = excluded.served_at
+
+-- name: tell
+update surefoot.dispatch
+   set room = :room, rooms = cast(:rooms as jsonb), reached = :reached, full_for = cast(:full_for as jsonb),
+       backlog = :backlog, handed = :handed, looked_at = clock_timestamp()
+ where tenant = 'default'
+
+-- name: status
+select q.tenant, q.agent, q.running, q.waiting, q.delayed, q.oldest_at, q.next_due_at, q.why
+  from surefoot.queue_status q where tenant = :tenant order by q.agent
