@@ -36,7 +36,7 @@ update surefoot.actions a
        updated_at = clock_timestamp()
   from surefoot.runs r
  where a.action_id = :action_id and a.state = 'PREPARED' and a.attempt = :attempt and a.attempt < a.attempts_max
-   and r.run_id = a.run_id and (cast(:generation as bigint) is null or r.generation = :generation)
+   and not a.verify_first and r.run_id = a.run_id and (cast(:generation as bigint) is null or r.generation = :generation)
    and exists (select 1 from surefoot.outbox_deliveries d
                 where d.entry_id = a.action_id and d.consumer = 'effect' and d.state = 'claimed'
                   and d.worker_id = :worker_id and d.attempt = :ticket and d.lease_until > clock_timestamp())
@@ -109,7 +109,7 @@ returning run_id
 
 -- name: cancel_if_prepared
 update surefoot.actions a set state = 'CANCELLED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
- where action_id = any(:action_ids) and state = 'PREPARED' and not (a.safety = 'idempotent' and exists (
+ where action_id = any(:action_ids) and state = 'PREPARED' and not a.verify_first and not (a.safety = 'idempotent' and exists (
         select 1 from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown' and not exists (
             select 1 from surefoot.decisions d where d.action_id = t.action_id and d.attempt = t.attempt and d.outcome = 'absent')))
 returning action_id
