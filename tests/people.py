@@ -290,7 +290,7 @@ def the_rows_are_everyones() -> None:
     within = Database._transaction
 
     def any_tenants(self: Database, name: str, *, role: str, tenant: Tenant) -> Any:
-        return within(self, name, role="surefoot_worker", tenant=tenant)
+        return within(self, name, role=role if role == "surefoot_admin" else "surefoot_worker", tenant=tenant)
 
     Database._transaction = any_tenants  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -5,13 +5,14 @@ surefoot_app    surefoot_worker     a worker: tools, bound to a tenant; its own 
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from sqlalchemy import make_url
 
-from transactions.errors import DatabaseUnavailable
+from transactions.errors import DatabaseUnavailable, Forbidden
 
 _CONNECT_S = 5
 _LOOK_S = 5.0
@@ -33,6 +34,21 @@ class Access:
 
 API = Access("surefoot_api", "surefoot_admin", prepares=False)
 WORKER = Access("surefoot_app", "surefoot_worker", prepares=True)
+
+
+def refused(role: str) -> Forbidden:
+    """What is said when the database does not let this login act under the role."""
+    what = "serve the API" if role in (API.bound, API.unbound) else "be a worker"
+    return Forbidden(
+        f"This login of the database may not {what} ({role}): set DATABASE_URL to one that may, or to that of the "
+        "schema's owner; `surefoot migrate --api-login` and `--worker-login` say which do."
+    )
+
+
+async def of_login(url: str) -> Sequence[Access]:
+    """What this login may act as. Raises DatabaseUnavailable."""
+    async with await _connect(url) as connection:
+        return [access for access in (API, WORKER) if await _may(connection, access)]
 
 
 async def require_api(url: str) -> None:
@@ -83,12 +99,11 @@ async def hands_connections_on(url: str) -> bool:
 
 async def _may(connection: psycopg.AsyncConnection[Any], access: Access) -> bool:
     cursor = await connection.execute(
-        "select bool_and(pg_has_role(session_user, rolname, 'member') and pg_has_role(session_user, rolname, 'usage')), "
-        "count(*) from pg_roles where rolname in (%s, %s)",
+        "select count(*) from pg_roles where rolname in (%s, %s)"
+        " and pg_has_role(session_user, oid, 'member') and pg_has_role(session_user, oid, 'usage')",
         (access.bound, access.unbound),
     )
-    row = await cursor.fetchone()
-    return row is not None and row[0] is True and row[1] == len((access.bound, access.unbound))
+    return await cursor.fetchone() == (2,)
 
 
 async def _session(connection: psycopg.AsyncConnection[Any]) -> int:

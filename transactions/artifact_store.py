@@ -52,7 +52,7 @@ class ArtifactStore:
 
     @classmethod
     def from_setting(cls, setting: str | None, database_url: str, access: Access = WORKER) -> "ArtifactStore":
-        """As `SUREFOOT_ARTIFACTS` says. With `access.API` it stages and reads, and sweeps nothing. Raises InvalidInput."""
+        """As `SUREFOOT_ARTIFACTS` says. With `API` it stages and reads, and sweeps nothing. Raises InvalidInput."""
         writes_to, stores = open_stores(setting or POSTGRES)
         return cls(writes_to, stores, Database(database_url, _STAGING, access) if stores else None)
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-from transactions.access import WORKER, Access
+from transactions.access import WORKER, Access, refused
 from transactions.errors import DatabaseUnavailable, Fenced, StoreUnavailable
 from transactions.failpoints import failpoint
 from transactions.ids import Tenant
@@ -53,7 +53,7 @@ class Limits:
 class Database:
     """Transactions under the roles of `access`. Holds the pool; close it with `close()`.
 
-    No session of the server is taken for one's own between transactions: with `access.API` a pooler may be in between.
+    No session of the server is taken for one's own between transactions: with `API` a pooler may be in between.
     """
 
     def __init__(self, url: str, limits: Limits | None = None, access: Access = WORKER) -> None:
@@ -78,7 +78,7 @@ class Database:
 
     @asynccontextmanager
     async def all_tenants(self, name: str) -> AsyncGenerator[AsyncSession]:
-        """One transaction of what serves every tenant: a worker's own loops, or with `access.API` the administration."""
+        """One transaction of what serves every tenant: a worker's own loops, or with `API` the administration."""
         async with self._transaction(name, role=self.access.unbound, tenant=Tenant("")) as session:
             yield session
 
@@ -87,7 +87,12 @@ class Database:
         async with self._sessions() as session:
             async with session.begin():
                 idle_ms = str(int(self.limits.idle_in_transaction_s * 1000))
-                await session.execute(_SCOPE, {"role": role, "tenant": tenant, "idle_ms": idle_ms})
+                try:
+                    await session.execute(_SCOPE, {"role": role, "tenant": tenant, "idle_ms": idle_ms})
+                except DBAPIError as error:
+                    if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+                        raise refused(role) from error
+                    raise
                 yield session
                 failpoint(f"{name}.before_commit")
             failpoint(f"{name}.after_commit")

@@ -1,8 +1,8 @@
-"""Epochs: what follows when the database is not the one it was, because it was restored, copied, or went to a standby.
+"""Epochs: what follows when the database is not the one it was: restored, copied, or gone over to a standby.
 
-What was committed after the backup is lost, and may have been done. So an effect that is open then, and every one that a
-run of an earlier epoch prepares later, counts as sent before it is sent: it is verified, or a person is asked. Runs that
-start in the new epoch are as always, but for effects with a business key, which are looked for where that can be done.
+What was committed after the backup is lost, and may have been done. So an effect that is open then, and every one that
+a run of an earlier epoch prepares later, counts as sent before it is sent: it is verified, or a person is asked. Runs
+that start in the new epoch are as always, but for effects with a business key, which are looked for where that can be.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,7 +13,8 @@ from transactions.errors import InvalidInput
 Kind = Literal["api", "worker"]
 _ACCESS: Mapping[Kind, Access] = MappingProxyType({"api": API, "worker": WORKER})
 _LOGIN = text(
-    "select rolcanlogin, rolinherit, rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication as powerful, "
+    "select rolcanlogin, rolinherit, "
+    "rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication as powerful, "
     "pg_has_role(rolname, (select nspowner from pg_namespace where nspname = 'surefoot'), 'member') as owns, "
     "array(select r.rolname from pg_roles r where r.rolname in ('surefoot_app', 'surefoot_worker', 'surefoot_api', "
     "'surefoot_admin') and pg_has_role(l.rolname, r.oid, 'member')) as has "
@@ -49,8 +50,8 @@ def _check(connection: Connection, login: Login, access: Access) -> None:
         )
     if row["powerful"] or row["owns"]:
         raise InvalidInput(
-            f"The login {login.name!r} is a superuser, owns schema surefoot, or may make roles or databases, so no grant "
-            "binds it: make a plain login for this."
+            f"The login {login.name!r} is a superuser, owns schema surefoot, or may make roles or databases, so no "
+            "grant binds it: make a plain login for this."
         )
     if more := sorted(set(row["has"]) - {access.bound, access.unbound}):
         raise InvalidInput(
@@ -59,6 +60,6 @@ def _check(connection: Connection, login: Login, access: Access) -> None:
         )
     if not row["rolinherit"]:
         raise InvalidInput(
-            f"The login {login.name!r} does not inherit what its roles may: say `alter role {login.name} inherit`, then run "
-            "`surefoot migrate` again."
+            f"The login {login.name!r} does not inherit what its roles may: say `alter role {login.name} inherit`, "
+            "then run `surefoot migrate` again."
         )

@@ -39,9 +39,7 @@ def restored(
 ) -> None:
     """Say that this database was restored, before workers start: what may have been done is looked for first."""
     begun = ask(lambda who: who.restored(reason=reason), owner_may=True)
-    print(
-        f"epoch {begun.epoch} began: of {begun.runs} open runs, {begun.effects} effects are looked for before they are sent"
-    )
+    print(f"epoch {begun.epoch} began: {begun.runs} open runs, {begun.effects} effects to look for first")
     print(f"{begun.workers} workers have to start again" if begun.workers else "no worker was live")
 
 

@@ -56,6 +56,8 @@ async def _serve(surefoot: Surefoot, server: uvicorn.Server, listener: socket.so
 
 
 async def _serve_alone(surefoot: Surefoot, server: uvicorn.Server, listener: socket.socket) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):  # as above
+        asyncio.get_running_loop().add_signal_handler(number, lambda: None)
     try:
         await require_api(surefoot.database_url)
         host, port = listener.getsockname()[:2]

@@ -42,7 +42,7 @@ from app.loading import load_agents
 from app.settings import Settings
 from app.surefoot import Surefoot
 from steps import DurableAgent
-from transactions import DEFAULT_TENANT, Principal, Role, RunId, RunState
+from transactions import DEFAULT_TENANT, Database, Principal, Role, RunId, RunState
 from transactions import rehearsal as record
 from transactions.deciding import Decision
 from transactions.desk import Outcome

@@ -22,7 +22,9 @@ begin
         execute format('grant select on surefoot.%I to surefoot_api', t);
     end loop;
 end $$;
-grant select on surefoot.schema_version to surefoot_api, surefoot_app, surefoot_worker;
+grant select on surefoot.schema_version to surefoot_api;
+grant usage, select on all sequences in schema surefoot to surefoot_api;
+alter default privileges in schema surefoot grant select on tables to surefoot_api;
 
 -- What people do: start, cancel, release and undo runs, decide, settle, redrive and discard. Only those columns: no
 -- generation, no claim, no turn of a model, no result of a run.
