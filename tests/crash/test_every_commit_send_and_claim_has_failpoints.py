@@ -43,6 +43,8 @@ NOT_IN_A_RUN = {
     "principal.enable": "made by an admin",
     "token.create": "made by an admin",
     "token.revoke": "made by an admin",
+    "epoch.begin": "made by an admin, or a worker's start after a restore",
+    "effect.presume": "only after a restore: tests/races/test_epochs.py",
     "token.use": "made by whoever shows a token",
     "consumer.take": "only where an application has a local consumer: tests/races/test_local_consumer.py",
     "relay.renew": "only when a consumer takes long: tests/races/test_relay.py",
