@@ -72,7 +72,7 @@ class Worker:
         await engine.launch(
             engine.EngineSettings(
                 url=self.database.url,
-                connect=connector(self.database.url),
+                connect=connector(self.database.url, self.database.access.unbound),
                 executor_id=self.worker_id,
                 version=self.version,
                 queue_poll_s=self.settings.queue_poll_s,

@@ -219,8 +219,8 @@ def _parse(url: str) -> sqlalchemy.URL:
     )
 
 
-def connector(url: str) -> Callable[[], psycopg.Connection]:
-    """How the engine opens its connections, as the worker: a failure to connect says so by its SQLSTATE, 08001.
+def connector(url: str, role: str | None = None) -> Callable[[], psycopg.Connection]:
+    """How the engine opens its connections, under this role: a failure to connect says so by its SQLSTATE, 08001.
 
     The engine pauses while the database is away, but knows that by the driver's words, which differ where a Unix
     socket is missing or a name does not resolve; what it does not know it records as the failure of the run.
@@ -230,7 +230,7 @@ def connector(url: str) -> Callable[[], psycopg.Connection]:
     def connect() -> psycopg.Connection:
         try:
             return psycopg.connect(
-                plain, connect_timeout=5, application_name="surefoot engine", options=f"-c role={WORKER.unbound}"
+                plain, connect_timeout=5, application_name="surefoot engine", options=role and f"-c role={role}"
             )
         except psycopg.OperationalError as error:
             raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error

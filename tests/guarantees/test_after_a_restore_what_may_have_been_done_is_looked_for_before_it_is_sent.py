@@ -67,8 +67,8 @@ class Lost:
         gone = stage.script(KEYED)
         for run_id in (self.gated, self.later, self.blind, gone):
             stage.until_state(run_id, "completed")
-        worker.kill()
         self.backup.restore()
+        assert worker.until_it_dies() == 75, "one that lives on finds that it is not where it was"
         assert stage.rows("select 1 from surefoot.runs where run_id = %s", gone) == []
         assert self.sent() == {"gated": 1, "later": 1, "blind": 1, "keyed": 1}
 

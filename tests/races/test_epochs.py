@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from steps import Absent, Found
-from tests.races.driven import Driven, Other
+from tests.races.driven import Driven, Other, status
 from tests.races.scenes import ADA, Scene, question
 from transactions import DEFAULT_TENANT, Conflict, Database, Fenced, RunState, epochs, revisions
 from transactions.access import API
@@ -56,6 +56,15 @@ async def test_a_key_that_may_be_forgotten_there_is_not_sent_again(scene: Scene,
     assert other.sent == []
     assert (await driven.state())[0::2] == ("UNKNOWN", "parked")
     assert "its key may not be known there any more" in (await driven.look())["why"]
+
+
+async def test_what_is_passing_is_tried_again_though_the_lost_part_is_long_ago(scene: Scene, effects: Any) -> None:
+    other = Other([status(503), 1], [Absent()])
+    driven: Driven = await effects(other, safety="verify", elapsed_s_max=3600.0)
+    await begin(scene)
+    await scene.rows("update surefoot.epochs set stood_at = stood_at - interval '2 days' where epoch = 2")
+    await driven.drive()
+    assert (other.sent, (await driven.state())[0]) == ([2, 3], "SUCCEEDED")
 
 
 async def test_a_look_costs_none_of_its_attempts(scene: Scene, effects: Any) -> None:

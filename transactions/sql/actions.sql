@@ -9,9 +9,10 @@ on conflict (action_id) do nothing
 returning action_id
 
 -- name: get
+-- What may have been sent in what a restore has lost counts for the age of a key, and else until it is known of.
 select a.*, extract(epoch from a.attempt_deadline_at - clock_timestamp()) as deadline_left_s,
-       (select extract(epoch from clock_timestamp() - min(t.claimed_at))
-          from surefoot.attempts t where t.action_id = a.action_id) as since_first_s,
+       (select extract(epoch from clock_timestamp() - min(t.claimed_at)) from surefoot.attempts t where t.action_id = a.action_id
+           and (t.worker_id <> 'lost' or t.attempt = a.attempt or a.safety = 'idempotent')) as since_first_s,
        (select count(*) from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown') as unknown_attempts,
        (select count(*) from surefoot.verifications v where v.action_id = a.action_id and v.attempt = a.attempt) as asked,
        (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source,
