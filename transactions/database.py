@@ -103,6 +103,12 @@ class Database:
             await session.execute(text("set transaction read only"))
             return await fetch_all(session, text(sql), **parameters)
 
+    async def query_all(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
+        """The same, of all tenants and of the engine's rows as well, where `access` is a worker's."""
+        async with self.all_tenants("query") as session:
+            await session.execute(text("set transaction read only"))
+            return await fetch_all(session, text(sql), **parameters)
+
     def stay_at(self, here: Whereabouts, on_moved: Callable[[str], None]) -> None:
         """From now on nothing is done on a connection that finds the database elsewhere, such as on a standby.
 

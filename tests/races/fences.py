@@ -18,7 +18,7 @@ SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
 ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
 CLAIMED = {"actions": "IN_FLIGHT", "outbox_deliveries": "claimed"}  # which surefoot_api may not
 APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions", "approval_decisions")
-NEVER_UPDATED = ("staged_objects", "artifact_sweeps")  # by surefoot_app, which has no right to
+NEVER_UPDATED = ("staged_objects", "artifact_sweeps", "epochs")  # by surefoot_app, which has no right to
 TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"
