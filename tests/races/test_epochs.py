@@ -29,8 +29,8 @@ async def begin(scene: Scene) -> Begun:
         begun = await epochs.begin(session, why="a test", by="eve")
     await scene.rows("update surefoot.workers set state = 'live', ended_at = null, reason = null")
     await scene.rows(
-        "update surefoot.epochs set begun_at = begun_at - interval '1 minute', stood_at = stood_at - interval '1 minute'"
-        " where epoch = %s",
+        "update surefoot.epochs set begun_at = begun_at - interval '1 minute',"
+        " stood_at = stood_at - interval '1 minute' where epoch = %s",
         begun.epoch,
     )
     return begun
@@ -86,7 +86,8 @@ async def test_what_is_on_its_way_is_believed_to_be_absent_later(scene: Scene) -
     await scene.rows("update surefoot.actions set attempt_deadline_at = clock_timestamp() - interval '1 hour'")
     begun = await begin(scene)
     [[later]] = await scene.rows(
-        "select attempt_deadline_at > begun_at from surefoot.actions, surefoot.epochs where action_id = %s and epoch = %s",
+        "select attempt_deadline_at > begun_at from surefoot.actions, surefoot.epochs"
+        " where action_id = %s and epoch = %s",
         action_id,
         begun.epoch,
     )
