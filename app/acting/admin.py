@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from app.acting.base import Base, told_in_words
-from transactions import WORKER, Database, Role, Session, Tenant, epochs, principals, tokens
-from transactions.access import require_worker
+from transactions import Role, Session, Tenant, epochs, principals, tokens
 from transactions.epochs import Begun
 from transactions.words import check_words
 
@@ -88,14 +87,8 @@ class AdminActs(Base):
         """
         self._need_deployment()
         check_words(self.who.name, reason)
-        async with told_in_words():
-            await require_worker(self.database.url)  # runs and effects of all tenants are a worker's
-            database = Database(self.database.url, self.database.limits, WORKER)
-            try:
-                async with database.all_tenants("epoch.begin") as session:
-                    return await epochs.begin(session, why=reason, by=self.who.name)
-            finally:
-                await database.close()
+        async with self._as_worker("epoch.begin") as session:
+            return await epochs.begin(session, why=reason, by=self.who.name)
 
     def _of(self, tenant: str | None) -> Tenant:
         if tenant is not None and tenant != self.tenant:

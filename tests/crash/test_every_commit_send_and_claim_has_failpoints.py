@@ -12,7 +12,9 @@ from app.crashtest.outcome import Outcome
 from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
-OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_administration", "_commit", "commit"})
+OPENERS = frozenset(
+    {"transaction", "all_tenants", "_transaction", "_administration", "_as_worker", "_commit", "commit"}
+)
 # The demo's services are the outside, with files of their own; the kit is not the product.
 OUTSIDE = ("app/demo/", "app/crashtest/")
 # Functions that hand on the name they are given.
@@ -23,6 +25,7 @@ HAND_ON = {
     "steps/drive.py:once": "commits under the name it is given",
     "app/acting/base.py:_transaction": "opens under the name it is given",
     "app/acting/admin.py:_administration": "opens under the name it is given",
+    "app/acting/base.py:_as_worker": "opens under the name it is given",
 }
 # Commits that no worker of the traced runs makes; each has both failpoints by construction of `Database.transaction`.
 # The exhaustive pass kills a person's process at those that a person makes, and a worker that is asked to leave.
