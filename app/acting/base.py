@@ -72,7 +72,7 @@ class Base:
 
     @asynccontextmanager
     async def _as_worker(self, name: str) -> AsyncGenerator[Session]:
-        """A transaction of what reaches runs and effects of every tenant, so this login has to be a worker's, or have both.
+        """A transaction of what reaches every tenant's runs and effects: this login has to be a worker's, or have both.
 
         The caller has asked for a role. Raises DatabaseUnavailable.
         """
