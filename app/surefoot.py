@@ -17,6 +17,7 @@ from app.worker import Worker
 from outbox import Subscription, unique_subscriptions
 from steps import DurableAgent
 from transactions import (
+    API,
     DEFAULT_TENANT,
     ArtifactStore,
     Database,
@@ -53,9 +54,9 @@ class Surefoot(Acting):
     ) -> None:
         """subscriptions: consumers of your own; see outbox/README.md. Raises InvalidInput for two of one name."""
         self.settings = settings or Settings.from_env()
-        store = ArtifactStore.from_setting(self.settings.artifacts, database_url)
+        store = ArtifactStore.from_setting(self.settings.artifacts, database_url, API)
         known = {agent.name: agent for agent in unique(agents)}
-        super().__init__(Database(database_url), store, known, principals.anyone())
+        super().__init__(Database(database_url, access=API), store, known, principals.anyone())
         self.database_url = database_url
         self.subscriptions: Sequence[Subscription] = unique_subscriptions(subscriptions)
         self.worker: Worker | None = None
@@ -68,7 +69,6 @@ class Surefoot(Acting):
             [*self.agents.values()],
             self.settings,
             subscriptions=self.subscriptions,
-            store=self.store,
         )
         await worker.start()
         self.worker = worker

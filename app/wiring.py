@@ -29,10 +29,11 @@ from steps import DurableAgent
 from steps.bench import Bench
 from steps.clock import SystemClock
 from steps.effects import Effects
-from transactions import ArtifactStore, Database, Limits, Wakeups, WorkerId, migrate, outbox
+from transactions import WORKER, ArtifactStore, Database, Limits, Wakeups, WorkerId, migrate, outbox
 from transactions.actions import Ticket
 from transactions.lease import Lease, end_process
 from transactions.local import LocalPostgres, join
+from transactions.logins import Login
 from transactions.outbox import Delivery
 
 
@@ -44,10 +45,10 @@ def open_database(settings: Settings) -> tuple[str, LocalPostgres | None]:
     return local.url, local
 
 
-def migrate_database(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
-    """Bring the schema, and the tables that agents declare, up to date."""
+def migrate_database(url: str, agents: Sequence[DurableAgent[Any]], logins: Sequence[Login] = ()) -> None:
+    """Bring the schema, and the tables that agents declare, up to date. logins: what each may from then on."""
     tables = [agent.tables for agent in agents if agent.tables is not None]
-    migrate.migrate(url, engine_schema=engine.migrate, tables=tables)
+    migrate.migrate(url, engine_schema=engine.migrate, tables=tables, logins=logins)
 
 
 def application_version(agents: Sequence[DurableAgent[Any]]) -> str:
@@ -102,7 +103,7 @@ def build_worker(
     wakeups = Wakeups(url)
     lease = Lease(url, worker_id, settings.lease_s, end)
     by_name = {agent.name: agent for agent in agents}
-    store = store or ArtifactStore.from_setting(settings.artifacts, url)
+    store = store or ArtifactStore.from_setting(settings.artifacts, url, WORKER)
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, end, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
@@ -135,4 +136,5 @@ def build_worker(
         interrupts=interrupts,
         segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set),
         draining=draining,
+        end=end,
     )

@@ -1,6 +1,7 @@
 """A worker: one process start that claims segments, delivers entries and watches over the others."""
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -16,9 +17,12 @@ from app.watchdog import Watchdog
 from outbox import Relay, Subscription
 from steps import DurableAgent
 from steps.effects import Effects
-from transactions import ArtifactStore, Database, Session, Wakeups, WorkerId, subscriptions, workers
+from transactions import ArtifactStore, Database, Session, Wakeups, WorkerId, epochs, subscriptions, workers
+from transactions.access import require_worker
 from transactions.database import connector
 from transactions.lease import Lease
+
+_log = logging.getLogger("surefoot.worker")
 
 
 @dataclass(slots=True)
@@ -41,11 +45,14 @@ class Worker:
     interrupts: Interrupts
     segments: Segments
     draining: asyncio.Event
+    end: Callable[[str], None]
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]], init=False)
 
     async def start(self) -> None:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
+        await require_worker(self.database.url)
         await self.store.check()
+        await self._arrive()
         registered_at = asyncio.get_running_loop().time()
         async with self.database.all_tenants("worker.register") as session:
             await workers.register(
@@ -65,7 +72,7 @@ class Worker:
         await engine.launch(
             engine.EngineSettings(
                 url=self.database.url,
-                connect=connector(self.database.url),
+                connect=connector(self.database.url, self.database.access.unbound),
                 executor_id=self.worker_id,
                 version=self.version,
                 queue_poll_s=self.settings.queue_poll_s,
@@ -81,6 +88,18 @@ class Worker:
             ("sweeper", self.sweeper.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
+
+    async def _arrive(self) -> None:
+        """Before anything of this worker is there: if the database was restored, what is open is looked for first."""
+        async with self.database.all_tenants("worker.arrive") as session:
+            here, begun = await epochs.arrive(session, by=self.worker_id)
+        if begun is not None:
+            _log.warning(
+                "the database is not where it was: epoch %d begins, and %d effects are looked for before they are sent",
+                begun.epoch,
+                begun.effects,
+            )
+        self.database.stay_at(here, self.end)
 
     async def _announce(self, session: Session) -> None:
         """What this worker serves, in one order everywhere: each locks its row."""

@@ -123,6 +123,7 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("artifacts", EVERYONE, "own", lambda who, its: who.artifacts()),
     ("artifact_difference", EVERYONE, "not found", lambda who, its: who.artifact_difference(its.artifact, 1, 1)),
     ("sweep_artifacts", ADMINS, "forbidden", lambda who, its: who.sweep_artifacts()),
+    ("restored", ADMINS, "forbidden", lambda who, its: who.restored(reason="looked")),
     ("create_tenant", ADMINS, "forbidden", lambda who, its: who.create_tenant("new")),
     ("tenants", ADMINS, "forbidden", lambda who, its: who.tenants()),
     ("set_principal", ADMINS, "forbidden", lambda who, its: who.set_principal("x", roles=["admin"], tenant=its.tenant)),
@@ -290,7 +291,7 @@ def the_rows_are_everyones() -> None:
     within = Database._transaction
 
     def any_tenants(self: Database, name: str, *, role: str, tenant: Tenant) -> Any:
-        return within(self, name, role="surefoot_worker", tenant=tenant)
+        return within(self, name, role=role if role == "surefoot_admin" else "surefoot_worker", tenant=tenant)
 
     Database._transaction = any_tenants  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -1,5 +1,6 @@
 """The base: everything that commits, every state machine, all SQL. See README.md beside this file."""
 
+from transactions.access import API, WORKER, Access
 from transactions.artifact_store import ArtifactStore
 from transactions.artifacts import ArtifactRef
 from transactions.canonical import canonical_json, request_hash, storable_reason
@@ -33,7 +34,10 @@ from transactions.tx import Run, Tx
 from transactions.wakeups import Wakeups
 
 __all__ = [
+    "API",
     "DEFAULT_TENANT",
+    "WORKER",
+    "Access",
     "ActionId",
     "ActionState",
     "ApprovalId",

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from transactions.database import check_server, sync_engine
 from transactions.errors import DatabaseUnavailable
+from transactions.logins import Login, let_in
 from transactions.statements import run_script
 
 _log = logging.getLogger("surefoot.migrate")
@@ -27,10 +28,16 @@ class Tables(Protocol):
     def create_all(self, bind: Connection, /) -> None: ...
 
 
-def migrate(url: str, *, engine_schema: Callable[[str], None], tables: Sequence[Tables | str] = ()) -> None:
+def migrate(
+    url: str,
+    *,
+    engine_schema: Callable[[str], None],
+    tables: Sequence[Tables | str] = (),
+    logins: Sequence[Login] = (),
+) -> None:
     """Create or upgrade everything. `engine_schema(url)` makes the engine's own schema; `tables`: MetaData or DDL text.
 
-    Safe to run again and from several processes at once. Raises DatabaseUnavailable.
+    Safe to run again and from several processes at once. Raises DatabaseUnavailable, InvalidInput (a login).
     """
     check_server(url)
     engine = sync_engine(url)
@@ -51,6 +58,8 @@ def migrate(url: str, *, engine_schema: Callable[[str], None], tables: Sequence[
                 for declared in tables:
                     _create(connection, declared)
                 _grant_user_schemas(connection)
+                for login in logins:
+                    let_in(connection, login)
             lock.execute(text("select pg_advisory_unlock(:lock)"), {"lock": _LOCK})
             lock.commit()
     except (DBAPIError, psycopg.errors.InsufficientPrivilege) as error:
@@ -109,11 +118,12 @@ begin
              where nspname !~ '^pg_' and nspname not in ('information_schema', 'dbos', 'surefoot')
                and has_schema_privilege(nspname, 'usage') loop
         begin
-            execute format('grant usage on schema %I to surefoot_app', s);
-            execute format('grant select, insert, update, delete on all tables in schema %I to surefoot_app', s);
-            execute format('grant usage, select on all sequences in schema %I to surefoot_app', s);
+            execute format('grant usage on schema %I to surefoot_app, surefoot_api', s);
+            execute format('grant select, insert, update, delete on all tables in schema %I'
+                           ' to surefoot_app, surefoot_api', s);
+            execute format('grant usage, select on all sequences in schema %I to surefoot_app, surefoot_api', s);
         exception when insufficient_privilege then
-            raise notice 'schema % is not granted to surefoot_app: its owner has to do it', s;
+            raise notice 'schema % is not granted to surefoot_app and surefoot_api: its owner has to do it', s;
         end;
     end loop;
 end $$
@@ -121,7 +131,7 @@ end $$
 
 
 def _grant_user_schemas(connection: Connection) -> None:
-    """Business tables stay the login's; the role that tools run under may read and write them."""
+    """Business tables stay the login's; tools may read and write them, and so may a person's change of a call."""
     run_script(connection, _GRANT_USER_SCHEMAS)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from steps import DurableAgent
 from transactions import (
     DEFAULT_TENANT,
+    WORKER,
     ArtifactStore,
     Database,
     DatabaseUnavailable,
@@ -21,6 +22,7 @@ from transactions import (
     is_unstorable,
     ownership,
 )
+from transactions.access import require_worker
 from transactions.ownership import Noun
 
 AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
@@ -67,6 +69,21 @@ class Base:
             if noun is not None:
                 await ownership.require(session, self.tenant, noun, id)
             yield session
+
+    @asynccontextmanager
+    async def _as_worker(self, name: str) -> AsyncGenerator[Session]:
+        """A transaction of what reaches every tenant's runs and effects: this login has to be a worker's, or have both.
+
+        The caller has asked for a role. Raises DatabaseUnavailable.
+        """
+        async with told_in_words():
+            await require_worker(self.database.url)
+            database = Database(self.database.url, self.database.limits, WORKER)
+            try:
+                async with database.all_tenants(name) as session:
+                    yield session
+            finally:
+                await database.close()
 
     def _need_deployment(self) -> None:
         """What belongs to the deployment is an admin's of tenant default. Raises Forbidden."""

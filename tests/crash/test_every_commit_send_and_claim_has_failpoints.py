@@ -12,7 +12,9 @@ from app.crashtest.outcome import Outcome
 from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
-OPENERS = frozenset({"transaction", "all_tenants", "_transaction", "_administration", "_commit", "commit"})
+OPENERS = frozenset(
+    {"transaction", "all_tenants", "_transaction", "_administration", "_as_worker", "_commit", "commit"}
+)
 # The demo's services are the outside, with files of their own; the kit is not the product.
 OUTSIDE = ("app/demo/", "app/crashtest/")
 # Functions that hand on the name they are given.
@@ -23,6 +25,7 @@ HAND_ON = {
     "steps/drive.py:once": "commits under the name it is given",
     "app/acting/base.py:_transaction": "opens under the name it is given",
     "app/acting/admin.py:_administration": "opens under the name it is given",
+    "app/acting/base.py:_as_worker": "opens under the name it is given",
 }
 # Commits that no worker of the traced runs makes; each has both failpoints by construction of `Database.transaction`.
 # The exhaustive pass kills a person's process at those that a person makes, and a worker that is asked to leave.
@@ -43,6 +46,8 @@ NOT_IN_A_RUN = {
     "principal.enable": "made by an admin",
     "token.create": "made by an admin",
     "token.revoke": "made by an admin",
+    "epoch.begin": "made by an admin, or a worker's start after a restore",
+    "effect.presume": "only after a restore: tests/races/test_epochs.py",
     "token.use": "made by whoever shows a token",
     "consumer.take": "only where an application has a local consumer: tests/races/test_local_consumer.py",
     "relay.renew": "only when a consumer takes long: tests/races/test_relay.py",

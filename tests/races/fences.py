@@ -9,14 +9,16 @@ from psycopg import sql
 from transactions import DEFAULT_TENANT, Tenant
 
 B = Tenant("b")
-ROLES = ("surefoot_app", "surefoot_worker")
+ROLES = ("surefoot_app", "surefoot_worker", "surefoot_api", "surefoot_admin")
+ENGINE = "surefoot_worker"  # whose connection the engine has: it removes rows of its own
 # What is the deployment's: rows of tenant `default`, which every tenant sees and none but it changes.
-DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits")
+DEPLOYMENT = ("tenants", "agents", "workers", "subscriptions", "consumer_limits", "epochs")
 SHOWN_BY = ("worker_status", "outbox_topics")  # views of such rows
 SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
 ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
+CLAIMED = {"actions": "IN_FLIGHT", "outbox_deliveries": "claimed"}  # which surefoot_api may not
 APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions", "approval_decisions")
-NEVER_UPDATED = ("staged_objects", "artifact_sweeps")  # by surefoot_app, which has no right to
+NEVER_UPDATED = ("staged_objects", "artifact_sweeps", "epochs")  # by surefoot_app, which has no right to
 TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
 DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"
@@ -53,8 +55,13 @@ def _catalogue(owner: Connection) -> Iterator[str]:
             ("worker", "PERMISSIVE", ["surefoot_worker"], "ALL", "true", None),
         ]
         if name in DEPLOYMENT:
-            expected.insert(0, ("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
-        if policies != expected:
+            expected.append(("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
+        if name in ADMINISTRATION:
+            expected.append(("admin", "PERMISSIVE", ["surefoot_admin"], "ALL", "true", None))
+        if name in CLAIMED:
+            check = f"(state <> '{CLAIMED[name]}'::text)"
+            expected.append(("api_claims_nothing", "RESTRICTIVE", ["surefoot_api"], "UPDATE", "true", check))
+        if policies != sorted(expected):
             yield f"{name}: policies {policies}"
     for name, options in _rows(
         owner,
@@ -102,7 +109,7 @@ def _privileges(owner: Connection) -> Iterator[str]:
                 role,
                 schema,
             ):
-                if truncates or (deletes and name != TAKEN):
+                if truncates or (deletes and name != TAKEN and (schema, role) != ("dbos", ENGINE)):
                     yield f"{role} may delete from {schema}.{name}"
         for privilege in ("insert", "update"):
             if _rows(owner, "select has_table_privilege(%s, 'surefoot.schema_version', %s)", role, privilege)[0][0]:

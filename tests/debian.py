@@ -1,0 +1,43 @@
+"""Programs of Debian packages that are not installed: fetched once with the ordinary client, unpacked in a folder."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+_FETCH_S = 60
+
+
+def program(name: str, *, packages: Sequence[str]) -> tuple[Path, Mapping[str, str]]:
+    """Where a program is, and what to add to its environment. Skips where it can neither be found nor fetched."""
+    if found := shutil.which(name):
+        return Path(found), {}
+    root = Path(tempfile.gettempdir()) / f"surefoot-debian-{os.geteuid()}-{name}"
+    if not (root / "whole").exists() and (why := _fetch(root, packages)):
+        pytest.skip(f"no {name} is installed here, and its package cannot be had: {why}")
+    libraries = ":".join(str(path) for path in (root / "usr/lib").iterdir() if path.is_dir())
+    return next(root.glob(f"usr/*bin/{name}")), {"LD_LIBRARY_PATH": libraries}
+
+
+def _fetch(root: Path, packages: Sequence[str]) -> str | None:
+    """Download and unpack, or say why not."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        return "this is no Debian"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(mode=0o755)
+    try:
+        done = subprocess.run(
+            ["apt-get", "download", *packages], cwd=root, capture_output=True, text=True, timeout=_FETCH_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"it was not there in {_FETCH_S} s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["apt-get failed"])[-1]
+    for package in root.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", str(package), str(root)], check=True, timeout=_FETCH_S)
+    (root / "whole").touch()
+    return None
