@@ -1,9 +1,11 @@
 """A worker: one process start that claims segments, delivers entries and watches over the others."""
 
 import asyncio
+import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +19,26 @@ from outbox import Relay, Subscription
 from steps import DurableAgent
 from steps.effects import Effects
 from transactions import ArtifactStore, Database, Session, Wakeups, WorkerId, subscriptions, workers
+from transactions.connecting import application_name
 from transactions.database import connector
-from transactions.lease import Lease
+from transactions.lease import Lease, now
+
+_log = logging.getLogger("surefoot.worker")
+_INTERRUPTS = "interrupts"
+_CANCEL_S = 0.25
+_HAND_OVER_S = 2.5
+_CLEAN_UP_S = 2.0
+# How much longer than `drain_s` it may take until nothing of a worker acts any more.
+LEAVING_S = 5.0
 
 
 @dataclass(slots=True)
 class Worker:
-    """Built by `app.wiring`; `start()` before anything is claimed, `stop()` hands on what is unfinished."""
+    """Built by `app.wiring`; `start()` before anything is claimed, `stop()` hands on what is unfinished.
+
+    duties: the database once more, with a few connections for what keeps the fleet alive, so that it waits for no tool.
+    left: set once this worker has given up its lease by itself; from then on, being fenced is nothing to tell of.
+    """
 
     settings: Settings
     database: Database
@@ -41,12 +56,15 @@ class Worker:
     interrupts: Interrupts
     segments: Segments
     draining: asyncio.Event
+    duties: Database
+    left: threading.Event
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]], init=False)
+    _stopped: bool = field(default=False, init=False)
 
     async def start(self) -> None:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
         await self.store.check()
-        registered_at = asyncio.get_running_loop().time()
+        registered_at = now()
         async with self.database.all_tenants("worker.register") as session:
             await workers.register(
                 session,
@@ -61,11 +79,21 @@ class Worker:
             )
             await self._announce(session)
         self.lease.start(registered_at)
+        try:
+            await self._begin()
+        except BaseException:
+            engine.stop_claiming()
+            await asyncio.to_thread(self.lease.release_now)  # nobody waits for a lease that nobody uses
+            raise
+
+    async def _begin(self) -> None:
         await self.wakeups.start()
         await engine.launch(
             engine.EngineSettings(
                 url=self.database.url,
-                connect=connector(self.database.url),
+                connect=connector(
+                    self.database.url, self.database.limits, application=application_name(self.worker_id)
+                ),
                 executor_id=self.worker_id,
                 version=self.version,
                 queue_poll_s=self.settings.queue_poll_s,
@@ -77,8 +105,8 @@ class Worker:
         loops: Sequence[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = (
             ("relay", self.relay.run),
             ("watchdog", self.watchdog.run),
-            ("interrupts", self.interrupts.run),
             ("sweeper", self.sweeper.run),
+            (_INTERRUPTS, self.interrupts.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 
@@ -103,15 +131,82 @@ class Worker:
             )
 
     async def stop(self) -> None:
-        """Stop claiming, let segments end at their next boundary, finish what was sent, release the lease."""
+        """Stop claiming, let segments end at their next boundary and finish what was sent, for `drain_s` at most; hand
+        over what is left, release the lease. Takes at most `LEAVING_S` longer, whatever a tool or the database does;
+        a body that runs in a thread, or does not heed that it is cancelled, may outlast it and can write nothing more.
+        Safe to call again.
+        """
         self.draining.set()
-        for task in self._tasks:
+        if self._stopped:
+            return
+        self._stopped = True
+        engine.stop_claiming()
+        await self._end(task for task in self._tasks if task.get_name() != _INTERRUPTS)
+        await self._drain()
+        self.left.set()  # who is fenced from here on is so by our own will
+        self.lease.give_up()
+        interrupted = self.interrupts.leave()
+        await self._hand_over()
+        await self._end([*interrupted, *self._tasks])
+        await self._clean_up()
+
+    def abandon(self) -> None:
+        """What `stop` comes to, from a thread, when the loop does not answer any more: release the lease, hand over."""
+        self.left.set()
+        engine.stop_claiming()
+        if self.lease.release_now():
+            for workflow_id in engine.recover_now(self.worker_id):
+                _log.warning("handed over %s", workflow_id)
+
+    async def _clean_up(self) -> None:
+        """Nothing of this worker's acts any more: close what it had open, and wait for that a little."""
+        closing = {
+            asyncio.create_task(one)
+            for one in (
+                self.relay.drain(0.0),
+                self.effects.drain(0.0),
+                self.wakeups.stop(),
+                asyncio.to_thread(self.lease.stop),
+                engine.destroy(_CLEAN_UP_S),
+                self.duties.close(),
+                self.store.close(),
+            )
+        }
+        _, left = await asyncio.wait(closing, timeout=_CLEAN_UP_S)
+        for one in left:
+            one.cancel()
+
+    async def _drain(self) -> None:
+        """Until nothing is at work here any more, for `drain_s` at most."""
+        ends_at = asyncio.get_running_loop().time() + self.settings.drain_s
+        delivering = asyncio.create_task(self.relay.drain(self.settings.drain_s))
+        idle = await engine.until_idle(self.settings.drain_s)
+        if not idle:
+            _log.warning("segments that came to no boundary within %g s are handed over", self.settings.drain_s)
+        await self.effects.until_idle(max(0.0, ends_at - asyncio.get_running_loop().time()))
+        await asyncio.wait({delivering}, timeout=max(0.0, ends_at - asyncio.get_running_loop().time()))
+        delivering.cancel()
+
+    async def _hand_over(self) -> None:
+        """Fence what did not end, release the lease, and put its segments back into the queue. Bounded; if the database
+        is away, others do it when the lease is over."""
+        why = f"its worker left, and it came to no boundary within {self.settings.drain_s:g} s"
+        try:
+            async with asyncio.timeout(_HAND_OVER_S):
+                async with self.duties.all_tenants("worker.release") as session:
+                    left = await workers.release(session, self.worker_id, why=why)
+                for workflow_id in await engine.recover(self.worker_id):
+                    _log.warning("handed over %s", workflow_id)
+            if left:
+                _log.warning("fenced and handed over: runs %s", ", ".join(left))
+        except Exception as error:
+            _log.warning("could not hand over (%s): others do, when the lease is over", error)
+
+    @staticmethod
+    async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Cancel them, and wait for that a little: nobody can end one that does not heed it."""
+        cancelled = {task for task in tasks if not task.done()}
+        for task in cancelled:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(engine.destroy(self.settings.drain_s), self.relay.drain(self.settings.drain_s))
-        await self.effects.drain(self.settings.drain_s)
-        await self.store.close()
-        await self.wakeups.stop()
-        self.lease.stop()
-        async with self.database.all_tenants("worker.release") as session:
-            await workers.release(session, self.worker_id)
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=_CANCEL_S)

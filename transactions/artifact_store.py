@@ -50,10 +50,10 @@ class ArtifactStore:
     database: Database | None = field(default=None, repr=False)
 
     @classmethod
-    def from_setting(cls, setting: str | None, database_url: str) -> "ArtifactStore":
-        """As `SUREFOOT_ARTIFACTS` says. Raises InvalidInput."""
+    def from_setting(cls, setting: str | None, database_url: str, *, lease_s: float = float("inf")) -> "ArtifactStore":
+        """As `SUREFOOT_ARTIFACTS` says; `lease_s`: that of this deployment's workers. Raises InvalidInput."""
         writes_to, stores = open_stores(setting or POSTGRES)
-        return cls(writes_to, stores, Database(database_url, _STAGING) if stores else None)
+        return cls(writes_to, stores, Database(database_url, _STAGING.within(lease_s)) if stores else None)
 
     async def close(self) -> None:
         if self.database is not None:

@@ -5,7 +5,6 @@ import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -15,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
+from transactions.connecting import Limits, parameters
 from transactions.errors import DatabaseUnavailable, StoreUnavailable
 from transactions.failpoints import failpoint
 from transactions.ids import Tenant
@@ -26,31 +26,14 @@ POSTGRES_MAJOR_MIN = 15
 _SCOPE = text("select set_config('role', :role, true), set_config('surefoot.tenant', :tenant, true)")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the pool and of every transaction, in seconds and connections."""
-
-    pool_connections: int = 20
-    connect_s: int = 5
-    pool_wait_s: float = 30
-    # Below the lease: what a frozen worker has locked is free again before anyone takes over its runs.
-    idle_in_transaction_s: float = 10
-    transaction_s: float = 8
-
-    def within(self, lease_s: float) -> "Limits":
-        """The same limits, with transactions that end well before a lease of this length."""
-        if self.idle_in_transaction_s < lease_s:
-            return self
-        return replace(self, idle_in_transaction_s=lease_s * 0.8, transaction_s=lease_s * 0.6)
-
-
 class Database:
     """Transactions under the application's role. Holds the pool; close it with `close()`."""
 
-    def __init__(self, url: str, limits: Limits | None = None) -> None:
+    def __init__(self, url: str, limits: Limits | None = None, *, application: str = "surefoot") -> None:
+        """application: what its sessions are called at the server."""
         self.url = url
         self.limits = limits or Limits()
-        self._engine = _engine(url, self.limits)
+        self._engine = _engine(url, self.limits, application)
         self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
 
     @property
@@ -73,6 +56,12 @@ class Database:
             yield session
 
     @asynccontextmanager
+    async def as_login(self, name: str) -> AsyncGenerator[AsyncSession]:
+        """One transaction under the role that logged in, for what only that may do at the server. It sees no rows."""
+        async with self._transaction(name, role="none", tenant=Tenant("")) as session:
+            yield session
+
+    @asynccontextmanager
     async def _transaction(self, name: str, *, role: str, tenant: Tenant) -> AsyncGenerator[AsyncSession]:
         async with self._sessions() as session:
             async with session.begin():
@@ -91,15 +80,14 @@ class Database:
         await self._engine.dispose()
 
 
-def _engine(url: str, limits: Limits) -> AsyncEngine:
-    options = f"-c role=surefoot_app -c idle_in_transaction_session_timeout={int(limits.idle_in_transaction_s * 1000)}"
+def _engine(url: str, limits: Limits, application: str) -> AsyncEngine:
     return create_async_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=limits.pool_connections,
         max_overflow=0,
         pool_timeout=limits.pool_wait_s,
         isolation_level="READ COMMITTED",
-        connect_args={"options": options, "connect_timeout": limits.connect_s, "application_name": "surefoot"},
+        connect_args={**parameters(limits, application=application, role="surefoot_app")},
     )
 
 
@@ -185,17 +173,20 @@ def _parse(url: str) -> sqlalchemy.URL:
     )
 
 
-def connector(url: str) -> Callable[[], psycopg.Connection]:
+def connector(
+    url: str, limits: Limits | None = None, *, application: str = "surefoot engine"
+) -> Callable[[], psycopg.Connection]:
     """How the engine opens its connections: a failure to connect says so by its SQLSTATE, 08001.
 
     The engine pauses while the database is away, but knows that by the driver's words, which differ where a Unix
     socket is missing or a name does not resolve; what it does not know it records as the failure of the run.
     """
     plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    given = parameters(limits or Limits(), application=application)
 
     def connect() -> psycopg.Connection:
         try:
-            return psycopg.connect(plain, connect_timeout=5, application_name="surefoot engine")
+            return psycopg.connect(plain, **given)
         except psycopg.OperationalError as error:
             raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error
 
