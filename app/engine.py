@@ -119,10 +119,14 @@ async def until_idle(timeout_s: float) -> bool:
     return True
 
 
+def is_claiming() -> bool:
+    """Whether a thread of the engine still looks into a queue, or hands on what it has just claimed there."""
+    return any(thread.name.startswith(_CLAIMER) for thread in threading.enumerate())
+
+
 def _is_idle() -> bool:
     running = _dbos._dbos_global_instance  # pyright: ignore[reportPrivateUsage]
-    claiming = any(thread.name.startswith(_CLAIMER) for thread in threading.enumerate())
-    return running is None or not (claiming or running._active_workflows_set.activeList())  # pyright: ignore[reportPrivateUsage]
+    return not is_claiming() and (running is None or not running._active_workflows_set.activeList())  # pyright: ignore[reportPrivateUsage]
 
 
 async def destroy(timeout_s: float = _DESTROY_S) -> None:

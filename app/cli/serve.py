@@ -5,7 +5,7 @@ import logging
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
 import uvicorn

@@ -8,8 +8,8 @@ import signal
 
 from app.watchdog import Watchdog
 from tests.guarantees.test_a_worker_that_lost_its_lease_ends import everything
-from tests.kit import Process
 from tests.killed import left_alone
+from tests.kit import Process
 from tests.stage import Call, Stage
 from transactions.lease import EXIT_LEASE_LOST
 
