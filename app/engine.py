@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dbos import DBOS, DBOSClient, DBOSConfig, _dbos  # pyright: ignore[reportPrivateUsage]
 
 from steps.serializer import TypedJson
+from transactions.database import only_while
 
 QUEUE = "surefoot"
 _APPLICATION = "surefoot"
@@ -25,7 +26,10 @@ Segment = Callable[[str, int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """`executor_id` is unique per process start; `idle_transaction_s` is below the lease; `connect` connects."""
+    """`executor_id` is unique per process start; `idle_transaction_s` is below the lease; `connect` connects.
+
+    still_mine: raises once this executor may not act any more; then nothing is claimed and no step is recorded.
+    """
 
     url: str
     connect: Callable[[], object]
@@ -34,6 +38,7 @@ class EngineSettings:
     queue_poll_s: float
     runs_at_once: int
     idle_transaction_s: float
+    still_mine: Callable[[], None]
 
 
 def migrate(url: str) -> None:
@@ -73,6 +78,9 @@ async def launch(settings: EngineSettings, segment: Segment) -> None:
 
     DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(run_segment)
     DBOS.launch()
+    launched = _dbos._dbos_global_instance  # pyright: ignore[reportPrivateUsage]
+    assert launched is not None
+    only_while(launched._sys_db.engine, settings.still_mine)  # pyright: ignore[reportPrivateUsage]
     await DBOS.set_latest_application_version_async(settings.version)
     await DBOS.register_queue_async(
         QUEUE, polling_interval_sec=settings.queue_poll_s, worker_concurrency=settings.runs_at_once

@@ -61,6 +61,11 @@ class Worker:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]], init=False)
     _stopped: bool = field(default=False, init=False)
 
+    def still_mine(self) -> None:
+        """Raises Fenced once the lease is lost; not when it was given up by this worker's own will."""
+        if not self.left.is_set():
+            self.lease.check()
+
     async def start(self) -> None:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
         await self.store.check()
@@ -79,6 +84,8 @@ class Worker:
             )
             await self._announce(session)
         self.lease.start(registered_at)
+        for one in (self.database, self.duties):
+            one.only_while(self.still_mine)
         try:
             await self._begin()
         except BaseException:
@@ -99,6 +106,7 @@ class Worker:
                 queue_poll_s=self.settings.queue_poll_s,
                 runs_at_once=self.settings.runs_at_once,
                 idle_transaction_s=self.database.limits.idle_in_transaction_s,
+                still_mine=self.still_mine,
             ),
             self.segments.execute,
         )

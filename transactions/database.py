@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import CursorResult, TextClause, make_url, text
+from sqlalchemy import CursorResult, TextClause, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -39,6 +39,10 @@ class Database:
     @property
     def engine(self) -> AsyncEngine:
         return self._engine
+
+    def only_while(self, check: Callable[[], None]) -> None:
+        """Ask `check` before each transaction; one that it raises for is not begun."""
+        only_while(self._engine.sync_engine, check)
 
     @asynccontextmanager
     async def transaction(self, name: str, tenant: Tenant) -> AsyncGenerator[AsyncSession]:
@@ -191,6 +195,11 @@ def connector(
             raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error
 
     return connect
+
+
+def only_while(engine: sqlalchemy.Engine, check: Callable[[], None]) -> None:
+    """Ask `check` whenever a connection of this engine is about to be used."""
+    event.listen(engine, "checkout", lambda *_: check())
 
 
 def sync_engine(url: str) -> sqlalchemy.Engine:
