@@ -137,7 +137,7 @@ def _is_idle() -> bool:
     return not is_claiming() and (running is None or not running._active_workflows_set.activeList())  # pyright: ignore[reportPrivateUsage]
 
 
-async def destroy(timeout_s: float = _DESTROY_S) -> None:
+async def destroy() -> None:
     """Leave, whatever still goes on here; `stop_claiming` comes first. On a thread of its own: the loop lives on."""
     loop = asyncio.get_running_loop()
     gone = asyncio.Event()
@@ -151,7 +151,7 @@ async def destroy(timeout_s: float = _DESTROY_S) -> None:
 
     threading.Thread(target=leave, name="dbos-destroy", daemon=True).start()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(gone.wait(), timeout_s)
+        await asyncio.wait_for(gone.wait(), _DESTROY_S)
 
 
 async def abandon(cut: Callable[[], None]) -> None:

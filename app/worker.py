@@ -27,8 +27,8 @@ _log = logging.getLogger("surefoot.worker")
 _INTERRUPTS = "interrupts"
 _CANCEL_S = 0.25
 _HAND_OVER_S = 2.5
-_CLEAN_UP_S = 2.0
-# How much longer than `drain_s` it may take until nothing of a worker acts any more.
+_CLEAN_UP_S = 10.0
+# How much longer than `drain_s` it may take until a process that is only a worker has ended.
 LEAVING_S = 5.0
 
 
@@ -139,10 +139,12 @@ class Worker:
             )
 
     async def stop(self) -> None:
-        """Stop claiming, let segments end at their next boundary and finish what was sent, for `drain_s` at most; hand
-        over what is left, release the lease. Takes at most `LEAVING_S` longer, whatever a tool or the database does;
-        a body that runs in a thread, or does not heed that it is cancelled, may outlast it and can write nothing more.
-        Safe to call again.
+        """Stop claiming, let segments end at their next boundary and finish what was sent, for `drain_s` at most; then
+        fence and hand over what is left and release the lease, which takes 3 s at most, whatever a tool or the
+        database does. Safe to call again.
+
+        A body that runs in a thread, or does not heed that it is cancelled, may outlast it and can write nothing more.
+        Until everything is closed it may take 10 s more.
         """
         self.draining.set()
         if self._stopped:
@@ -175,7 +177,7 @@ class Worker:
                 self.effects.drain(0.0),
                 self.wakeups.stop(),
                 asyncio.to_thread(self.lease.stop),
-                engine.destroy(_CLEAN_UP_S),
+                engine.destroy(),
                 self.duties.close(),
                 self.store.close(),
             )
@@ -188,9 +190,7 @@ class Worker:
         """Until nothing is at work here any more, for `drain_s` at most."""
         ends_at = asyncio.get_running_loop().time() + self.settings.drain_s
         delivering = asyncio.create_task(self.relay.drain(self.settings.drain_s))
-        idle = await engine.until_idle(self.settings.drain_s)
-        if not idle:
-            _log.warning("segments that came to no boundary within %g s are handed over", self.settings.drain_s)
+        await engine.until_idle(self.settings.drain_s)
         await self.effects.until_idle(max(0.0, ends_at - asyncio.get_running_loop().time()))
         await asyncio.wait({delivering}, timeout=max(0.0, ends_at - asyncio.get_running_loop().time()))
         delivering.cancel()
