@@ -28,10 +28,12 @@ def test_frozen_between_claim_and_receipt_a_worker_sends_nothing_more(stage: Sta
         run_ids[point] = stage.script(*SCRIPT)
         frozen[point].until_it_stops()
     stage.outside.busy = 0
-    stage.working(SUREFOOT_LEASE_S="60")
+    others = stage.working(SUREFOOT_LEASE_S="60")
     for run_id in run_ids.values():
         stage.until_state(run_id, "completed")
         stage.until_quiet(run_id)
+    others.kill()
+    stage.script(*SCRIPT)  # there for whoever claims it
     before, sent = everything(stage), len(stage.outside.sent)
     for worker in frozen.values():
         worker.signal(signal.SIGCONT)
