@@ -17,6 +17,7 @@ _APPLICATION = "surefoot"
 WORKFLOW = "surefoot.segment"
 _DESTROY_S = 10.0
 _NOTICE_S = 0.05
+_NOTICES_MAX = 40
 _LOOK_S = 0.02
 _QUIET_LOOKS = 3
 _CLAIMER = "queue-worker-"  # what DBOS calls the threads that claim
@@ -129,7 +130,11 @@ async def until_idle(timeout_s: float) -> bool:
 
 def is_claiming() -> bool:
     """Whether a thread of the engine still looks into a queue, or hands on what it has just claimed there."""
-    return any(thread.name.startswith(_CLAIMER) for thread in threading.enumerate())
+    return bool(_claimers())
+
+
+def _claimers() -> Sequence[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(_CLAIMER)]
 
 
 def _is_idle() -> bool:
@@ -157,15 +162,20 @@ async def destroy() -> None:
 async def abandon(cut: Callable[[], None]) -> None:
     """Leave the engine of a worker whose loop stands still for good. `cut` takes the database away from it.
 
-    Its threads are told to end first, and then find no database; without one they would try again for ever. Nobody
-    waits for them: one may be handing a workflow to the loop.
+    Its threads are told to end first, and then find no database; without one they would try again for ever. They are
+    waited for only so long: one may be handing a workflow to the loop.
     """
     dead = _dbos._dbos_global_instance  # pyright: ignore[reportPrivateUsage]
     if dead is not None and dead._sys_db_field is not None:  # pyright: ignore[reportPrivateUsage]
         dead._sys_db_field._retry_connection_errors = False  # pyright: ignore[reportPrivateUsage]
         dead._background_threads.clear()  # pyright: ignore[reportPrivateUsage]
+    claiming = _claimers()
     leaving = asyncio.create_task(destroy())
     await asyncio.sleep(_NOTICE_S)
+    for _ in range(_NOTICES_MAX):
+        if not any(thread.is_alive() for thread in claiming):
+            break
+        await asyncio.sleep(_NOTICE_S)
     cut()
     await leaving
 

@@ -25,6 +25,7 @@ from transactions import (
     Session,
     TransactionTooLong,
     actions,
+    approvals,
     canonical_json,
     failures,
     is_transient,
@@ -120,7 +121,7 @@ class Calling:
         tx = bench.tx(session, self.seat.run, self.deps, self.request.action_id)
         return gate.Gate(tx, self.spec, bench.agents[self.seat.agent].version)
 
-    def _defer(self, kind: str) -> Done:
+    def defer(self, kind: str) -> Done:
         return Done({"defer": kind, "action": self.request.action_id}, "deferred")
 
     async def _park(self, session: Session) -> None:
@@ -152,7 +153,7 @@ class Calling:
             return None
         if state is ApprovalState.PENDING:
             await self._number(session, "approval.requested")
-            return self._defer("approval")
+            return self.defer("approval")
         if self.spec.kind == "effect":
             return None  # checked by the claim, in its transaction
         return await self._obey(session, before)
@@ -167,14 +168,14 @@ class Calling:
             if self.spec.kind == "effect":
                 await outbox.park_effect(session, self.request.action_id, detail=objection.why)
             await self._number(session, "approval.requested", why=objection.why)
-            return self._defer("approval")
+            return self.defer("approval")
         return await self._not_done(session, objection.why)
 
     async def _not_done(self, session: Session, why: str) -> Done:
         """Cancelled, and the model is told why; but where an attempt before may count it is on the desk."""
         if not await actions.cancel(session, [self.request.action_id], reason=why):
             await self._number(session, "action.on_the_desk", reason=why)
-            return self._defer("verification")
+            return self.defer("verification")
         await self._number(session, "action.cancelled", reason=why)
         return Done({"failed": why})
 
@@ -190,5 +191,10 @@ class Held(Generic[C]):
     row: Mapping[str, Any]
     owned: bool
 
-    def settled(self) -> Done | None:
+    async def settled(self, session: Session) -> Done | None:
+        """None while it is not. What is refused while its segment goes on is told as what is refused while it waits."""
+        if self.owned and self.row["state"] == ActionState.CANCELLED:
+            asked = await approvals.last(session, ActionId(self.row["action_id"]))
+            if asked is not None and asked["state"] in (ApprovalState.REJECTED, ApprovalState.EXPIRED):
+                return self.call.defer("approval")
         return settled_value(self.row, shared=not self.owned)

@@ -65,7 +65,9 @@ class Call(Calling):
 
         async def prepare(session: Session) -> Done:
             held = await self._hold(session)
-            if (done := held.settled()) is not None:
+            if held.row["state"] == ActionState.CANCELLED:
+                return held.call.defer("follows")  # it ends as the calls before it do, or says why in its turn
+            if (done := await held.settled(session)) is not None:
                 return done
             before, arguments = held.call._gate_in(session), held.call.request.arguments
             # Nobody is asked for what may not be done yet: the calls before it may be what it requires.
@@ -73,7 +75,7 @@ class Call(Calling):
             state = await before.ask(arguments) if asks else None
             await held.call._park(session)
             await held.call._number(session, "action.stands_behind")
-            return held.call._defer("approval" if state is ApprovalState.PENDING else "follows")
+            return held.call.defer("approval" if state is ApprovalState.PENDING else "follows")
 
         return await self._commit("tool.stand_behind", prepare)
 
@@ -86,7 +88,7 @@ class Call(Calling):
             if held.row["state"] == ActionState.PREPARED:
                 await actions.cancel(session, [held.call.request.action_id], reason=why)
                 await held.call._number(session, "action.cancelled")
-            return held.settled() or Done({"failed": why})
+            return await held.settled(session) or Done({"failed": why})
 
         return await self._commit("tool.refuse", cancel)
 
@@ -128,10 +130,10 @@ class Call(Calling):
 
     async def _transact(self, session: Session, means: "Call") -> Done:
         held = await self._hold(session)
-        if (done := held.settled()) is not None:
+        if (done := await held.settled(session)) is not None:
             return done
         if not held.owned:
-            return held.call._defer("delivery")
+            return held.call.defer("delivery")
         if self.spec.before is not None and held.call.revised and held.row["action_id"] != means.request.action_id:
             raise _Changed(held.call)
         return await held.call._write(session, held.row)
@@ -188,13 +190,13 @@ class Call(Calling):
         if not held.owned and row["state"] == ActionState.CANCELLED:
             return await self.effect()  # its owner gave it up unsent: now it is this call's turn
         waiting_for = "verification" if row["state"] == ActionState.UNKNOWN else "delivery"
-        return settled_value(row, mine=prepared.ticket is not None, shared=not held.owned) or held.call._defer(
+        return settled_value(row, mine=prepared.ticket is not None, shared=not held.owned) or held.call.defer(
             waiting_for
         )
 
     async def _prepare_and_claim(self, session: Session) -> "Done | _Prepared":
         held = await self._hold(session)
-        if (done := held.settled()) is not None:
+        if (done := await held.settled(session)) is not None:
             return done
         return await held.call._claim(session, held) if held.owned else _Prepared(held)
 
@@ -219,10 +221,10 @@ class Call(Calling):
     async def _objected(self, session: Session) -> Done | None:
         """The claim was rolled back. None: there is no objection (any more), so it is tried again."""
         held = await self._hold(session)
-        if (done := held.settled()) is not None:
+        if (done := await held.settled(session)) is not None:
             return done
         if not held.owned or held.row["state"] != ActionState.PREPARED:
-            return held.call._defer("delivery")  # somebody has sent it meanwhile
+            return held.call.defer("delivery")  # somebody has sent it meanwhile
         call, action_id = held.call, held.call.request.action_id
         row = await actions.get(session, action_id)
         if may_count(row):
@@ -230,7 +232,7 @@ class Call(Calling):
             await attempts.leave_to_a_person(
                 session, action_id, attempt=row["attempt"], reason=why, worker_id=self.seat.execution.worker_id
             )
-            return call._defer("verification")
+            return call.defer("verification")
         await call._park(session)
         return await call._obey(session, call._gate_in(session))
 

@@ -12,6 +12,8 @@ import pytest
 from psycopg import sql
 from pydantic_ai import models
 from sqlalchemy import make_url
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from app import wiring
 from app.loading import load_agents
@@ -21,6 +23,23 @@ from transactions.local import LocalPostgres, join
 
 models.ALLOW_MODEL_REQUESTS = False
 _NUMBERS = itertools.count()
+# They look at one play of the matrix, which takes minutes.
+MATRIX = tuple(
+    f"tests/crash/{name}.py" for name in ("test_matrix", "test_page", "test_every_commit_send_and_claim_has_failpoints")
+)
+
+
+class ByFile(LoadFileScheduling):
+    """Tests of a file stay with one worker, and those of the matrix do, too."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "the matrix" if file.endswith(MATRIX) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

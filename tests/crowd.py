@@ -1,7 +1,7 @@
 """Many runs in the state of one, and what a worker costs that has nothing to do with them."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psutil
 import psycopg
@@ -10,6 +10,7 @@ from tests.kit import Process
 from tests.stage import Stage
 
 WINDOW_S = 6.0
+WINDOWS = 3
 # A query more or less of a loop's own pace is no query about a run.
 SLACK = 1.05
 COPIED = {
@@ -59,6 +60,17 @@ def copy(stage: Stage, run_id: str, times: int) -> None:
             insert = f"insert into {table} ({names}) select {copies} from {table}, {numbers} where {which}"
             connection.execute(insert.encode(), asked)
         connection.execute("vacuum analyze")
+
+
+def at_rest(stage: Stage, worker: Process) -> Cost:
+    """What others are held to: of several windows the most.
+
+    A worker that is kept from its core looks less often than it would, and never more often; and a pool keeps what it
+    has opened.
+    """
+    found = [cost(stage, worker) for _ in range(WINDOWS)]
+    most = max(found, key=lambda one: one.transactions)
+    return replace(most, connections=max(one.connections for one in found))
 
 
 def cost(stage: Stage, worker: Process) -> Cost:

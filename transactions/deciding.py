@@ -63,8 +63,11 @@ async def decide(session: AsyncSession, approval_id: ApprovalId, said: Said) -> 
     if approval["state"] not in stands or approval["is_over"]:
         raise Conflict(await _why_not(session, approval))
     if said.changed is not None:
+        before = approval
         approval = await _change(session, approval, said, said.changed)
-        right = await _right(session, approval, said.who)
+        # Who may decide the question by now may change it: nobody waits for the new one to be escalated again.
+        others = [each for each in approval["escalates_to"] or () if each in before["may"]]
+        right = await _right(session, {**approval, "may": [*approval["may"], *others]}, said.who)
         prepared = await actions.lock_prepared(session, run_id)
     enough = await _record(session, approval, said, right)
     if said.decision == "reject" or enough:

@@ -68,6 +68,30 @@ def test_two_of_three_are_approved_before_a_crash_and_the_third_after_it(stage: 
     second.kill()
 
 
+@pytest.mark.parametrize("point", [None, "tool.effect.after_commit", "tool.stand_behind.after_commit"])
+def test_what_is_refused_is_told_so_whether_the_run_waited_or_its_worker_had_died(
+    stage: Stage, point: str | None
+) -> None:
+    """The exhaustive pass has found that it was told as a failure where the segment went on."""
+    worker = stage.working(point)
+    run_id = stage.script([("gated_send", {"text": "a"}), ("note", {"text": "behind"})])
+    if point is None:
+        stage.until_state(run_id, "waiting")
+        worker.kill()
+    else:
+        assert worker.until_it_dies() == -9
+    [asked] = stage.approvals(run_id)
+    stage.says("ada", "reject", asked["approval_id"], reason="no")
+    stage.working()
+    stage.until_state(run_id, "completed")
+    refused = "ada refused it: no"
+    assert stage.told(run_id) == [
+        ["gated_send", "denied", refused],
+        ["note", "denied", f"the call before it was refused: {refused}"],
+    ]
+    assert stage.notes(run_id) == []
+
+
 def test_one_that_expires_while_no_worker_lives_is_a_refusal_once_there_is_one(stage: Stage) -> None:
     worker = stage.working()
     run_id = stage.script([("gated_send", {"text": "a"}), ("note", {"text": "behind"})])

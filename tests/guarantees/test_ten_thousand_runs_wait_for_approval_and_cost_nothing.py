@@ -2,7 +2,7 @@
 
 import time
 
-from tests.crowd import SLACK, copy, cost
+from tests.crowd import SLACK, at_rest, copy, cost
 from tests.kit import Process
 from tests.stage import Stage
 
@@ -23,7 +23,7 @@ def test_ten_thousand_runs_wait_for_approval_and_cost_nothing(stage: Stage) -> N
     worker.kill()
     started = min(started_in(stage) for _ in range(RESTARTS))
     worker = stage.working()
-    idle = cost(stage, worker)
+    idle = at_rest(stage, worker)
     copy(stage, run_id, MANY - 1)
     before = facts(stage)
     assert len(stage.command("approvals", "list").stdout.split("needs role:manager")) - 1 == 100  # a page of them

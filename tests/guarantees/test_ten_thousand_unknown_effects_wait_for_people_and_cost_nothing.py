@@ -1,6 +1,6 @@
 """Effects that only a person can say something of wait through restarts for as long as nobody does, and nobody asks."""
 
-from tests.crowd import SLACK, copy, cost
+from tests.crowd import SLACK, at_rest, copy, cost
 from tests.kit import until
 from tests.stage import Stage
 
@@ -14,7 +14,7 @@ def test_ten_thousand_unknown_effects_wait_for_people_and_cost_nothing(stage: St
     worker = stage.working()
     stage.until_state(run_id, "waiting")
     until("it is on the desk", lambda: on_desk(stage) == 1)
-    idle = cost(stage, worker)
+    idle = at_rest(stage, worker)
     copy(stage, run_id, MANY - 1)
     before = facts(stage)
     assert on_desk(stage) == MANY
@@ -42,7 +42,7 @@ def test_control_what_is_asked_again_and_again_costs_more(stage: Stage) -> None:
     worker = stage.working()
     until("it is on the desk", lambda: on_desk(stage) == 1)
     copy(stage, run_id, MANY // 10)
-    idle = cost(stage, worker)
+    idle = at_rest(stage, worker)
     stage.rows("update surefoot.outbox_deliveries set state = 'pending' where state = 'parked'")
     busy = cost(stage, worker)
     assert busy.transactions > SLACK * idle.transactions + 3

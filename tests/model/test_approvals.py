@@ -129,14 +129,19 @@ class Approvals(Model):
     @initialize(
         gated=st.lists(st.sampled_from((True, True, False)), min_size=1, max_size=CALLS_MAX),
         agrees=st.booleans(),
+        then=st.sampled_from(("", "", "late", "another")),
         waits=st.booleans(),
     )
-    def set_out(self, gated: list[bool], agrees: bool, waits: bool) -> None:
+    def set_out(self, gated: list[bool], agrees: bool, then: str, waits: bool) -> None:
         """The interesting sequences are deep."""
         for each in gated:
             self.ask(each, dies=False)
         if agrees and self.asks():
             self.decide(0, approve=True, right=True, dies=False)
+            if then == "another":
+                self.another_version_comes(0)
+            else:
+                self.time_is_over(0, really=then == "late")
         if waits:
             self.end(dies=False)
 
@@ -165,9 +170,6 @@ class Approvals(Model):
         ending = Ending(state=RunState.WAITING, turns=1, usage={}, waits=asked)
         self.commit(lambda s: segments.end(s, self.execution, ending), dies=dies)
         if dies:
-            return
-        if self.run == "cancelling":
-            self.run = "cancelled"
             return
         if self.run == "cancelling":
             self.run = "cancelled"
