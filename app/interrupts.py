@@ -67,6 +67,13 @@ class Interrupts:
                 self._told.add(task)
                 task.cancel()
 
+    def leave(self) -> list[asyncio.Task[Any]]:
+        """Cancel whatever is at work here, for others have it now. Their tasks."""
+        going = [*self._going.values()]
+        for task in going:
+            task.cancel()
+        return going
+
 
 def _is_cancelled_itself() -> bool:
     """Whether it is the caller that is cancelled, by the loop's end, and not only what it waited for."""

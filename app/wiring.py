@@ -3,7 +3,9 @@
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app import engine
@@ -31,10 +33,14 @@ from steps.clock import SystemClock
 from steps.effects import Effects
 from transactions import WORKER, ArtifactStore, Database, Limits, Wakeups, WorkerId, migrate, outbox
 from transactions.actions import Ticket
+from transactions.connecting import application_name
 from transactions.lease import Lease, end_process
 from transactions.local import LocalPostgres, join
 from transactions.logins import Login
 from transactions.outbox import Delivery
+
+_DUTY_CONNECTIONS = 3
+_HOLDS_A_LEASE = 4  # a watchdog that hangs in a statement, and then before the next one, has held for two
 
 
 def open_database(settings: Settings) -> tuple[str, LocalPostgres | None]:
@@ -97,20 +103,28 @@ def build_worker(
     store: where artifacts are kept; by default as the settings say.
     end: called with the reason once this worker may not act any more; it must not return.
     """
-    database = Database(url, Limits().within(settings.lease_s))
     worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{SystemClock().new_id()[:12]}")
+    limits, name = Limits().within(settings.lease_s), application_name(worker_id)
+    database = Database(url, limits, application=name)
+    duties = Database(url, replace(limits, pool_connections=_DUTY_CONNECTIONS), application=name)
     version = application_version(agents)
-    wakeups = Wakeups(url)
-    lease = Lease(url, worker_id, settings.lease_s, end)
+    wakeups = Wakeups(url, limits, application=name)
+    left = threading.Event()
+
+    def lost(why: str) -> None:
+        if not left.is_set():
+            end(why)
+
+    lease = Lease(url, worker_id, settings.lease_s, lost)
     by_name = {agent.name: agent for agent in agents}
-    store = store or ArtifactStore.from_setting(settings.artifacts, url, WORKER)
-    bench = Bench(database, by_name, worker_id, wakeups, lease.check, end, store)
+    store = store or ArtifactStore.from_setting(settings.artifacts, url, WORKER, lease_s=settings.lease_s)
+    bench = Bench(database, by_name, worker_id, wakeups, lease.check, lost, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
     consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
     consumers |= {subscription.name: subscription.consumer for subscription in subscribed}
     draining = asyncio.Event()
-    interrupts = Interrupts(database, settings.watchdog_s)
+    interrupts = Interrupts(duties, settings.watchdog_s)
     return Worker(
         settings=settings,
         database=database,
@@ -132,9 +146,19 @@ def build_worker(
             still_mine=lease.check,
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
-        watchdog=Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check),
+        watchdog=Watchdog(
+            duties,
+            worker_id,
+            version,
+            settings.watchdog_s,
+            settings.stalls_max,
+            lease.check,
+            hold_s=settings.lease_s / _HOLDS_A_LEASE,
+        ),
         interrupts=interrupts,
         segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set),
         draining=draining,
-        end=end,
+        end=lost,
+        duties=duties,
+        left=left,
     )

@@ -23,17 +23,18 @@ _LOOKS = 3
 class Access:
     """`bound`: the role of transactions of one tenant; `unbound`: of those that serve all.
 
-    prepares: the server keeps prepared statements, which a pooler that hands a connection on after each transaction
-    does not survive.
+    options: settings are sent when a connection is made, which a pooler refuses. prepares: the server keeps prepared
+    statements, which a pooler that hands a connection on after each transaction does not survive.
     """
 
     bound: str
     unbound: str
+    options: bool
     prepares: bool
 
 
-API = Access("surefoot_api", "surefoot_admin", prepares=False)
-WORKER = Access("surefoot_app", "surefoot_worker", prepares=True)
+API = Access("surefoot_api", "surefoot_admin", options=False, prepares=False)
+WORKER = Access("surefoot_app", "surefoot_worker", options=True, prepares=True)
 
 
 def refused(role: str) -> Forbidden:

@@ -5,7 +5,6 @@ import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -16,6 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
 from transactions.access import WORKER, Access, refused
+from transactions.connecting import Limits, parameters
 from transactions.errors import DatabaseUnavailable, Fenced, StoreUnavailable
 from transactions.failpoints import failpoint
 from transactions.ids import Tenant
@@ -32,40 +32,29 @@ _SCOPE = text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the pool and of every transaction, in seconds and connections."""
-
-    pool_connections: int = 20
-    connect_s: int = 5
-    pool_wait_s: float = 30
-    # Below the lease: what a frozen worker has locked is free again before anyone takes over its runs.
-    idle_in_transaction_s: float = 10
-    transaction_s: float = 8
-
-    def within(self, lease_s: float) -> "Limits":
-        """The same limits, with transactions that end well before a lease of this length."""
-        if self.idle_in_transaction_s < lease_s:
-            return self
-        return replace(self, idle_in_transaction_s=lease_s * 0.8, transaction_s=lease_s * 0.6)
-
-
 class Database:
     """Transactions under the roles of `access`. Holds the pool; close it with `close()`.
 
     No session of the server is taken for one's own between transactions: with `API` a pooler may be in between.
     """
 
-    def __init__(self, url: str, limits: Limits | None = None, access: Access = WORKER) -> None:
+    def __init__(
+        self, url: str, limits: Limits | None = None, access: Access = WORKER, *, application: str = "surefoot"
+    ) -> None:
+        """application: what its sessions are called at the server."""
         self.url = url
         self.limits = limits or Limits()
         self.access = access
-        self._engine = _engine(url, self.limits, access)
+        self._engine = _engine(url, self.limits, access, application)
         self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
 
     @property
     def engine(self) -> AsyncEngine:
         return self._engine
+
+    def only_while(self, check: Callable[[], None]) -> None:
+        """Ask `check` before each transaction; one that it raises for is not begun."""
+        only_while(self._engine.sync_engine, check)
 
     @asynccontextmanager
     async def transaction(self, name: str, tenant: Tenant) -> AsyncGenerator[AsyncSession]:
@@ -80,6 +69,12 @@ class Database:
     async def all_tenants(self, name: str) -> AsyncGenerator[AsyncSession]:
         """One transaction of what serves every tenant: a worker's own loops, or with `API` the administration."""
         async with self._transaction(name, role=self.access.unbound, tenant=Tenant("")) as session:
+            yield session
+
+    @asynccontextmanager
+    async def as_login(self, name: str) -> AsyncGenerator[AsyncSession]:
+        """One transaction under the role that logged in, for what only that may do at the server. It sees no rows."""
+        async with self._transaction(name, role="none", tenant=Tenant("")) as session:
             yield session
 
     @asynccontextmanager
@@ -131,15 +126,17 @@ class Database:
         await self._engine.dispose()
 
 
-def _engine(url: str, limits: Limits, access: Access) -> AsyncEngine:
-    given: dict[str, object] = {} if access.prepares else {"prepare_threshold": None}
+def _engine(url: str, limits: Limits, access: Access, application: str) -> AsyncEngine:
+    given = {**parameters(limits, application=application, options=access.options)}
+    if not access.prepares:
+        given["prepare_threshold"] = None
     return create_async_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=limits.pool_connections,
         max_overflow=0,
         pool_timeout=limits.pool_wait_s,
         isolation_level="READ COMMITTED",
-        connect_args={"connect_timeout": limits.connect_s, "application_name": "surefoot", **given},
+        connect_args=given,
     )
 
 
@@ -225,23 +222,29 @@ def _parse(url: str) -> sqlalchemy.URL:
     )
 
 
-def connector(url: str, role: str | None = None) -> Callable[[], psycopg.Connection]:
+def connector(
+    url: str, limits: Limits | None = None, *, application: str = "surefoot engine", role: str | None = None
+) -> Callable[[], psycopg.Connection]:
     """How the engine opens its connections, under this role: a failure to connect says so by its SQLSTATE, 08001.
 
     The engine pauses while the database is away, but knows that by the driver's words, which differ where a Unix
     socket is missing or a name does not resolve; what it does not know it records as the failure of the run.
     """
     plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    given = parameters(limits or Limits(), application=application, role=role)
 
     def connect() -> psycopg.Connection:
         try:
-            return psycopg.connect(
-                plain, connect_timeout=5, application_name="surefoot engine", options=role and f"-c role={role}"
-            )
+            return psycopg.connect(plain, **given)
         except psycopg.OperationalError as error:
             raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error
 
     return connect
+
+
+def only_while(engine: sqlalchemy.Engine, check: Callable[[], None]) -> None:
+    """Ask `check` whenever a connection of this engine is about to be used."""
+    event.listen(engine, "checkout", lambda *_: check())
 
 
 def sync_engine(url: str) -> sqlalchemy.Engine:

@@ -11,7 +11,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions.database import check_server, sync_engine
 from transactions.errors import DatabaseUnavailable
@@ -136,7 +137,9 @@ def _grant_user_schemas(connection: Connection) -> None:
 
 
 def pending(url: str) -> Sequence[str]:
-    """The revisions that `migrate` has still to apply, in their order. Raises DatabaseUnavailable."""
+    """The revisions that `migrate` has still to apply, in their order; none when the database is ahead of this code.
+    Raises DatabaseUnavailable.
+    """
     check_server(url)
     engine = sync_engine(url)
     try:
@@ -145,10 +148,25 @@ def pending(url: str) -> Sequence[str]:
                 connection, opts={"version_table": "schema_version", "version_table_schema": "surefoot"}
             )
             scripts, current = ScriptDirectory.from_config(_config()), context.get_current_revision()
+            if current is not None and current not in revisions():
+                return ()  # of later code, which leaves what this code needs as it is
             found = scripts.iterate_revisions("head", current or "base")
             return [script.revision for script in reversed([*found]) if script.revision != current]
     finally:
         engine.dispose()
+
+
+def revisions() -> Sequence[str]:
+    """Those that this code knows, the oldest first; the last one is the one it needs."""
+    return [script.revision for script in reversed([*ScriptDirectory.from_config(_config()).walk_revisions()])]
+
+
+async def revision(session: AsyncSession) -> str | None:
+    """The one that the database has; None: our schema is not there."""
+    try:
+        return (await session.execute(text("select version_num from surefoot.schema_version"))).scalar_one_or_none()
+    except ProgrammingError:
+        return None
 
 
 def require_current(url: str) -> None:

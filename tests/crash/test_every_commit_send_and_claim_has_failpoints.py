@@ -13,7 +13,7 @@ from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
 OPENERS = frozenset(
-    {"transaction", "all_tenants", "_transaction", "_administration", "_as_worker", "_commit", "commit"}
+    {"transaction", "all_tenants", "as_login", "_transaction", "_administration", "_as_worker", "_commit", "commit"}
 )
 # The demo's services are the outside, with files of their own; the kit is not the product.
 OUTSIDE = ("app/demo/", "app/crashtest/")
@@ -21,6 +21,7 @@ OUTSIDE = ("app/demo/", "app/crashtest/")
 HAND_ON = {
     "transactions/database.py:transaction": "opens under the name it is given",
     "transactions/database.py:all_tenants": "opens under the name it is given",
+    "transactions/database.py:as_login": "opens under the name it is given",
     "steps/calling.py:_commit": "commits under the name it is given",
     "steps/drive.py:once": "commits under the name it is given",
     "app/acting/base.py:_transaction": "opens under the name it is given",
@@ -73,6 +74,8 @@ IN_RECOVERY = {
     "effect.absent": "when what was sent is proved absent",
     "effect.park": "when what can neither be looked up nor sent twice was not answered",
     "effect.back_off": "when a run takes no new work, or nobody can tell",
+    "watchdog.cut": "when a dead worker still has sessions at the server, as one that is frozen: "
+    "tests/guarantees/test_nothing_is_stranded_whoever_dies_over_the_recovery.py",
 }
 # Where else something leaves the process, or is claimed: the call in the source, and its failpoints.
 SENDS = {
