@@ -1,46 +1,9 @@
-"""Interruptions of whose end no other test tells: a deploy, and a model that cannot be asked."""
-
-import signal
-from collections.abc import Iterator
-from pathlib import Path
+"""An interruption of whose end no other test tells: a model that cannot be asked."""
 
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 
 from steps import durability
-from tests.kit import World, Zygote
-from tests.outside import Outside
-from tests.stage import Stage
-
-
-@pytest.fixture
-def outside() -> Iterator[Outside]:
-    with Outside() as running:
-        yield running
-
-
-@pytest.fixture
-def stage(database_url: str, outside: Outside, tmp_path: Path, zygote: Zygote) -> Iterator[Stage]:
-    with Stage(database_url, World(tmp_path), outside, tmp_path, zygote) as running:
-        yield running
-
-
-def test_a_worker_that_is_told_to_stop_hands_its_run_on(stage: Stage, outside: Outside) -> None:
-    first = stage.working()
-    turns = [[("note", {"text": str(n)})] for n in range(3)]
-    with outside.held():
-        run_id = stage.script([("send", {"text": "x"})], *turns)
-        outside.until_sent(1)
-        first.signal(signal.SIGTERM)
-        second = stage.working()
-    assert first.until_it_dies() == 0
-    stage.until_state(run_id, "completed")
-    assert [sent.text for sent in outside.sent] == ["x"]
-    assert [note["text"] for note in stage.notes(run_id)] == ["0", "1", "2"]
-    by = stage.rows(
-        "select distinct worker_id from surefoot.steps where run_id = %s and name like 'tool:note%%'", run_id
-    )
-    assert [f"-{second.pid}-" in row["worker_id"] for row in by] == [True]
 
 
 class Provider:

@@ -75,6 +75,11 @@ async def test_control_with_prepared_statements_it_fails_behind_it(behind: Estat
         await many_at_once(behind.url("people"), replace(API, prepares=True))
 
 
+async def test_control_with_startup_options_it_refuses_the_connection(behind: Estate) -> None:
+    with pytest.raises(DBAPIError, match="startup parameter"):
+        await many_at_once(behind.url("people"), replace(API, options=True))
+
+
 async def many_at_once(url: str, access: Access) -> None:
     database = Database(url, access=access)
 

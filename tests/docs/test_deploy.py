@@ -2,18 +2,20 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 import yaml
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from app import Surefoot
 from app.cli import main
 from app.settings import Settings
+from app.web.api import build_api, build_health
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "app/deploy"
@@ -62,7 +64,6 @@ def test_each_command_exists_and_says_what_it_is_for() -> None:
         "worker": "worker",
     }
     assert parsed(container("api")["args"])["worker"] is False
-    assert parsed(container("worker")["args"]) == {}
     logins = parsed(container("migrate")["args"])
     assert logins["api_login"] != logins["worker_login"]
     assert re.search(r'^CMD \["serve", "--no-worker", .*\]$', DOCKERFILE, re.MULTILINE)
@@ -83,26 +84,37 @@ def test_each_setting_is_one_and_each_login_is_its_own(part: str) -> None:
     assert f"--from-literal={key}=" in (FOLDER / "kubernetes.yaml").read_text()
 
 
-def test_the_probes_ask_for_what_the_api_answers_on_its_port() -> None:
-    routes = {
-        route.path
-        for route in Surefoot("postgresql://nobody@localhost/x", []).web.routes
-        if isinstance(route, APIRoute)
-    }
-    [port] = container("api")["ports"]
-    assert parsed(container("api")["args"])["port"] == port["containerPort"]
-    assert f"EXPOSE {port['containerPort']}" in DOCKERFILE
-    asked = list(probes("api"))
+@pytest.mark.parametrize(
+    ("part", "option", "build"), [("api", "port", build_api), ("worker", "health_port", build_health)]
+)
+def test_the_probes_ask_for_what_is_answered_on_the_port(
+    part: str, option: str, build: Callable[[Surefoot], FastAPI]
+) -> None:
+    served = build(Surefoot("postgresql://nobody@localhost/x", []))
+    routes = {route.path for route in served.routes if isinstance(route, APIRoute)}
+    [port] = container(part)["ports"]
+    assert parsed(container(part)["args"])[option] == port["containerPort"]
+    asked = list(probes(part))
     assert len(asked) == 3
     for probe in asked:
         assert probe["path"] in routes
         assert probe["port"] == port["name"]
-    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container("api"))
-    assert container("api")["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert container("api")["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container(part))
+    assert container(part)["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container(part)["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_the_service_leads_to_the_api_and_to_no_worker() -> None:
+    [port] = container("api")["ports"]
+    assert f"EXPOSE {port['containerPort']}" in DOCKERFILE
     [service] = [document for document in DOCUMENTS if document["kind"] == "Service"]
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
-    assert service["spec"]["selector"].items() <= PARTS["api"]["spec"]["template"]["metadata"]["labels"].items()
+    leads_to = {
+        part
+        for part, document in PARTS.items()
+        if service["spec"]["selector"].items() <= document["spec"]["template"]["metadata"]["labels"].items()
+    }
+    assert leads_to == {"api"}
 
 
 @pytest.mark.parametrize("part", ["api", "worker"])

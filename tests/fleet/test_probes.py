@@ -10,7 +10,7 @@ from app import Surefoot
 from tests.agents.scripted import AGENTS
 from tests.kit import until
 from tests.stage import Stage
-from transactions import DEFAULT_TENANT, Database, DatabaseUnavailable, Limits
+from transactions import API, DEFAULT_TENANT, Database, DatabaseUnavailable, Limits
 
 DRAINING = (503, {"status": "draining"})
 READY = (200, {"status": "ready"})
@@ -97,7 +97,7 @@ async def test_an_older_schema_is_not_ready_and_a_later_one_is(database_url: str
 async def test_when_all_connections_are_taken_who_waits_is_told_soon_and_probes_do_not_wait(database_url: str) -> None:
     surefoot = Surefoot(database_url, AGENTS)
     await surefoot.database.close()
-    surefoot.database = Database(database_url, Limits(pool_connections=1, pool_wait_s=0.2))
+    surefoot.database = Database(database_url, Limits(pool_connections=1, pool_wait_s=0.2), API)
     try:
         async with surefoot.database.transaction("read", DEFAULT_TENANT):
             with pytest.raises(DatabaseUnavailable, match="try again"):
