@@ -16,7 +16,6 @@ from app.sweeper import Sweeper
 from app.watchdog import Watchdog
 from app.worker import Worker
 from outbox import (
-    Consumer,
     MailConsumer,
     Outcome,
     Relay,
@@ -110,19 +109,13 @@ def build_worker(
     version = application_version(agents)
     wakeups = Wakeups(url, limits, application=name)
     left = threading.Event()
-
-    def lost(why: str) -> None:
-        if not left.is_set():
-            end(why)
-
+    lost = _unless(left, end)
     lease = Lease(url, worker_id, settings.lease_s, lost)
     by_name = {agent.name: agent for agent in agents}
     store = store or ArtifactStore.from_setting(settings.artifacts, url, WORKER, lease_s=settings.lease_s)
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, lost, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
-    consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
-    consumers |= {subscription.name: subscription.consumer for subscription in subscribed}
     draining = asyncio.Event()
     interrupts = Interrupts(duties, settings.watchdog_s)
     return Worker(
@@ -139,22 +132,14 @@ def build_worker(
         sweeper=Sweeper(store, settings.artifacts_sweep_s, lease.check),
         relay=Relay(
             database,
-            consumers,
+            {outbox.EFFECT: EffectConsumer(effects), **{one.name: one.consumer for one in subscribed}},
             agents=list(by_name),
             worker_id=worker_id,
             wakeups=wakeups,
             still_mine=lease.check,
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
-        watchdog=Watchdog(
-            duties,
-            worker_id,
-            version,
-            settings.watchdog_s,
-            settings.stalls_max,
-            lease.check,
-            hold_s=settings.lease_s / _HOLDS_A_LEASE,
-        ),
+        watchdog=_watchdog(duties, worker_id, version, settings, lease.check),
         interrupts=interrupts,
         segments=Segments(bench, effects, interrupts, SystemClock(), settings.stalls_max, draining.is_set),
         draining=draining,
@@ -162,3 +147,20 @@ def build_worker(
         duties=duties,
         left=left,
     )
+
+
+def _unless(left: threading.Event, end: Callable[[str], None]) -> Callable[[str], None]:
+    """`end`, which does nothing once a worker has left by its own will."""
+
+    def lost(why: str) -> None:
+        if not left.is_set():
+            end(why)
+
+    return lost
+
+
+def _watchdog(
+    duties: Database, worker_id: WorkerId, version: str, settings: Settings, still_mine: Callable[[], None]
+) -> Watchdog:
+    hold_s = settings.lease_s / _HOLDS_A_LEASE
+    return Watchdog(duties, worker_id, version, settings.watchdog_s, settings.stalls_max, still_mine, hold_s=hold_s)

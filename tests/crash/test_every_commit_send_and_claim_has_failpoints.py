@@ -95,6 +95,7 @@ SENDS = {
 CONNECTIONS = {
     "transactions/lease.py": "the heartbeat, with failpoints of its own",
     "transactions/wakeups.py": "LISTEN and NOTIFY: a lost one costs a poll, nothing else",
+    "transactions/access.py": "asks what this login may be, and for a pooler in between; writes nothing",
     "transactions/database.py": "asks for the server's version at the start",
     "transactions/clones.py": "databases for tests",
     "transactions/migrate.py": "migrations, under Alembic's own transaction, before any worker",
