@@ -14,9 +14,10 @@ import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from app.crashtest import judge as judging
@@ -39,7 +40,7 @@ _LEFT = "select why, workflow_id from surefoot.stranded"
 _PENDING = "select workflow_uuid from dbos.workflow_status where status = 'PENDING'"
 # The judge knows the one window that is left by this name; where a worker was frozen in it cannot be seen from outside.
 _WINDOW = "effect.before_send"
-_WORDS = {"kill": "kill", "freeze": "freeze", "cut": "partition"}
+_WORDS: Mapping[str, str] = MappingProxyType({"kill": "kill", "freeze": "freeze", "cut": "partition"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -28,16 +28,17 @@ THINKS_S = 0.15
 CALL_S = 2.0
 ATTEMPT_S = 3.0  # one and a half times that: nothing of an attempt arrives after it
 SEGMENT_TURNS_MAX = 4
-TURNS: list[list[tuple[str, dict[str, Any]]]] = [
-    [("count_notes", {})],
-    [("write_note", {"text": "one"})],
-    [("open_ticket", {"subject": "the lamp is broken"})],
-    [("count_notes", {}), ("write_note", {"text": "two"})],
-    [("write_note", {"text": "three"})],
-    [("publish", {"title": "lamp"})],
-    [("count_notes", {})],
-    [("write_note", {"text": "four"})],
-]
+# The calls of each turn: a tool, and what it is given, if anything, under this name.
+TURNS = (
+    (("count_notes", None),),
+    (("write_note", ("text", "one")),),
+    (("open_ticket", ("subject", "the lamp is broken")),),
+    (("count_notes", None), ("write_note", ("text", "two"))),
+    (("write_note", ("text", "three")),),
+    (("publish", ("title", "lamp")),),
+    (("count_notes", None),),
+    (("write_note", ("text", "four")),),
+)
 
 
 class Round(BaseModel):
@@ -65,7 +66,7 @@ async def says(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse: 
     await asyncio.sleep(THINKS_S)
     turn = turns_so_far(messages)
     if turn < len(TURNS):
-        return ModelResponse(parts=[ToolCallPart(tool, arguments) for tool, arguments in TURNS[turn]])
+        return ModelResponse(parts=[ToolCallPart(tool, dict([given] if given else ())) for tool, given in TURNS[turn]])
     return ModelResponse(parts=[TextPart(json.dumps(_told(messages)))])
 
 
@@ -98,7 +99,7 @@ async def write_note(tx: Tx[Deps], text: str) -> str:
 @tools.effect(idempotent=True, attempt_s=ATTEMPT_S)
 async def open_ticket(action: Action[Deps], subject: str) -> int:
     """Open a ticket at a desk that honours keys."""
-    body = {"customer": str(action.run.run_id), "subject": subject}
+    body: dict[str, JsonValue] = {"customer": str(action.run.run_id), "subject": subject}
     answer: Any = (await action.deps.tickets.call("POST", "/tickets", action=action, json=body)).body
     return int(answer["id"])
 
@@ -114,7 +115,7 @@ async def published(action: Action[Deps], title: str) -> Found[int] | Absent:  #
 async def publish(action: Action[Deps], title: str) -> int:
     """Publish it where keys are not honoured."""
     sha256 = hashlib.sha256(title.encode()).hexdigest()
-    body = {"reference": str(action.id), "title": title, "body": title, "sha256": sha256}
+    body: dict[str, JsonValue] = {"reference": str(action.id), "title": title, "body": title, "sha256": sha256}
     answer: Any = (await action.deps.publishing.call("POST", "/publications", json=body)).body
     return int(answer["id"])
 

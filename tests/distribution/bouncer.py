@@ -1,8 +1,10 @@
 """PgBouncer in front of an estate, as one finds it: it hands a connection on after each transaction."""
 
 import os
+import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import psycopg
 from sqlalchemy import make_url
 
-from tests.debian import program
+from tests.debian import everyones_folder, program
 from tests.estate import Estate
 from tests.kit import until
 
@@ -33,10 +35,11 @@ logfile = {folder}/log
 
 
 @contextmanager
-def pooled(estate: Estate, folder: Path, *, mode: str = "transaction", size: int = 2) -> Generator[Estate]:
+def pooled(estate: Estate, *, mode: str = "transaction", size: int = 2) -> Generator[Estate]:
     """The same estate by way of the pooler. Skips where there is none."""
     binary, env = program("pgbouncer", packages=["pgbouncer", "libc-ares2", "libevent-2.1-7"])
     listen = _free_port()
+    folder = Path(tempfile.mkdtemp(dir=everyones_folder()))
     server = make_url(estate.server.url)
     (folder / "users.txt").write_text('"people" ""\n"hands" ""\n"dba" ""\n')
     (folder / "ini").write_text(
@@ -58,6 +61,7 @@ def pooled(estate: Estate, folder: Path, *, mode: str = "transaction", size: int
     finally:
         process.kill()
         process.wait()
+        shutil.rmtree(folder)
 
 
 def _answers(url: str) -> bool:

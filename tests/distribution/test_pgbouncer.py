@@ -14,14 +14,14 @@ from tests.distribution.apart import open_again, report
 from tests.distribution.bouncer import pooled
 from tests.estate import Estate
 from tests.forked import surefoot
-from tests.kit import World, Zygote, open_folder
+from tests.kit import World, Zygote
 from transactions import API, DEFAULT_TENANT, Access, Database
 from transactions.access import hands_connections_on
 
 
 @pytest.fixture
 def behind(new: Estate) -> Iterator[Estate]:
-    with open_folder() as folder, pooled(new, folder) as estate:
+    with pooled(new) as estate:
         yield estate
 
 
@@ -45,7 +45,7 @@ def test_a_worker_behind_it_is_told_so(behind: Estate) -> None:
 async def test_a_pooler_is_known_by_whose_sessions_answer(new: Estate, behind: Estate) -> None:
     assert await hands_connections_on(behind.url("hands"))
     assert not await hands_connections_on(new.url("hands"))
-    with open_folder() as folder, pooled(new, folder, mode="session", size=5) as by_session:
+    with pooled(new, mode="session", size=5) as by_session:
         assert not await hands_connections_on(by_session.url("hands"))
 
 
