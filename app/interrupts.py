@@ -77,6 +77,13 @@ class Interrupts:
                 self._told.add(task)
                 task.cancel()
 
+    def leave(self) -> list[asyncio.Task[Any]]:
+        """Cancel whatever is at work here, for others have it now. Their tasks."""
+        going = [*self._going.values()]
+        for task in going:
+            task.cancel()
+        return going
+
 
 def _first(error: BaseException, kind: type[T]) -> T | None:
     """The first error of this kind in a group of groups."""

@@ -25,7 +25,19 @@ def pid_start(pid: int) -> str | None:
 
 def is_gone(pid: int, start: str) -> bool:
     """Whether the process that started then under this pid has ended. Only for processes of this `machine_id`."""
-    return pid_start(pid) != start
+    seen = pid_start(pid)
+    return seen != start if seen is not None else _is_nobody(pid)
+
+
+def _is_nobody(pid: int) -> bool:
+    """Of a process that cannot be seen, or is a zombie. Another user's may be hidden (`hidepid`), and live."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

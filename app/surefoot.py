@@ -11,20 +11,22 @@ from app import wiring
 from app.acting import Acting
 from app.acting.base import told_in_words
 from app.loading import unique
+from app.readiness import Readiness, Standing
 from app.settings import Settings
 from app.web.api import build_api
 from app.worker import Worker
 from outbox import Subscription, unique_subscriptions
 from steps import DurableAgent
 from transactions import (
+    API,
     DEFAULT_TENANT,
     ArtifactStore,
     Database,
+    Limits,
     Principal,
     Tenant,
     Unauthenticated,
     principals,
-    runs,
     tokens,
 )
 
@@ -53,12 +55,14 @@ class Surefoot(Acting):
     ) -> None:
         """subscriptions: consumers of your own; see outbox/README.md. Raises InvalidInput for two of one name."""
         self.settings = settings or Settings.from_env()
-        store = ArtifactStore.from_setting(self.settings.artifacts, database_url)
+        limits = Limits().within(self.settings.lease_s)
+        store = ArtifactStore.from_setting(self.settings.artifacts, database_url, API, lease_s=self.settings.lease_s)
         known = {agent.name: agent for agent in unique(agents)}
-        super().__init__(Database(database_url), store, known, principals.anyone(), self.settings.keep)
+        super().__init__(Database(database_url, limits, API), store, known, principals.anyone(), self.settings.keep)
         self.database_url = database_url
         self.subscriptions: Sequence[Subscription] = unique_subscriptions(subscriptions)
         self.worker: Worker | None = None
+        self._readiness = Readiness(database_url, self.settings.lease_s)
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:  # noqa: ARG002  the shape FastAPI calls
@@ -68,7 +72,6 @@ class Surefoot(Acting):
             [*self.agents.values()],
             self.settings,
             subscriptions=self.subscriptions,
-            store=self.store,
         )
         await worker.start()
         self.worker = worker
@@ -87,11 +90,11 @@ class Surefoot(Acting):
     async def close(self) -> None:
         await self.store.close()
         await self.database.close()
+        await self._readiness.close()
 
-    async def ready(self) -> None:
-        """Raises DatabaseUnavailable unless the database answers."""
-        async with told_in_words(), self.database.transaction("read", DEFAULT_TENANT) as session:
-            await runs.page(session, DEFAULT_TENANT, state=None, limit=1)
+    async def ready(self) -> Standing:
+        """`ready`, or why this process should get no work now. Raises DatabaseUnavailable."""
+        return await self._readiness.standing(self.worker)
 
     # For others.
 

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app import engine, machine
 from app.router import Router
@@ -13,11 +14,16 @@ from transactions import Database, Tenant, WorkerId, deciding, failpoint, is_tra
 
 _log = logging.getLogger("surefoot.watchdog")
 _BATCH = 200
+_HOLD_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Watchdog:
-    """`run_once` is one round of all duties, in the order that fencing demands."""
+    """`run_once` is one round of all duties, in the order that fencing demands.
+
+    hold_s: how long it may hang in a transaction before the server ends that, so that another watchdog goes on; twice
+    that has to be less than a lease.
+    """
 
     database: Database
     worker_id: WorkerId
@@ -26,6 +32,7 @@ class Watchdog:
     stalls_max: int
     still_mine: Callable[[], None]
     router: Router
+    hold_s: float = _HOLD_S
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -40,6 +47,7 @@ class Watchdog:
     async def run_once(self) -> None:
         self.still_mine()
         await self._bury_the_dead()
+        await self._fence()
         await self.router.run_once()
         await self._hand_over()
         await self._restart_lost()
@@ -47,9 +55,9 @@ class Watchdog:
         await self._wake_sharers()
 
     async def _bury_the_dead(self) -> None:
-        """Mark workers without a lease dead, and raise the generation of their runs before anyone takes them over."""
+        """Mark workers without a lease dead, and end what they have open at the server: with that, what they lock."""
         async with self.database.all_tenants("watchdog.bury") as session:
-            if not await workers.watchdog_lock(session):
+            if not await workers.watchdog_lock(session, hold_s=self.hold_s):
                 return
             for worker_id in await workers.mark_expired(session):
                 _log.warning("worker %s is dead: its lease expired", worker_id)
@@ -58,8 +66,24 @@ class Watchdog:
                     reason = f"process {row['pid']} is gone"
                     if await workers.mark_gone(session, row["worker_id"], reason=reason):
                         _log.warning("worker %s is dead: %s", row["worker_id"], reason)
-            for worker_id in await workers.dead_with_pending(session):
-                await workers.raise_generations(session, worker_id, limit=_BATCH)
+            found = await workers.sessions_of_dead(session)
+        if found:
+            await self._cut_off(found)
+
+    async def _cut_off(self, found: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            async with self.database.as_login("watchdog.cut") as session:
+                await workers.end_sessions(session, found)
+        except Exception as error:
+            # Without it their transactions end by the server's own timeouts, in most cases as soon.
+            _log.warning("sessions of dead workers could not be ended: %s", error)
+
+    async def _fence(self) -> None:
+        """Raise the generation of the runs of dead workers before anyone takes them over."""
+        async with self.database.all_tenants("watchdog.fence") as session:
+            if await workers.watchdog_lock(session, hold_s=self.hold_s):
+                for worker_id in await workers.dead_with_pending(session):
+                    await workers.raise_generations(session, worker_id, limit=_BATCH)
 
     async def _hand_over(self) -> None:
         """At every tick, not only at a death: half-done recoveries and claims of a woken executor heal too."""

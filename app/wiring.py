@@ -3,7 +3,9 @@
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app import engine
@@ -19,7 +21,6 @@ from app.sweeper import Sweeper
 from app.watchdog import Watchdog
 from app.worker import Worker
 from outbox import (
-    Consumer,
     MailConsumer,
     Outcome,
     Relay,
@@ -34,11 +35,16 @@ from steps import DurableAgent
 from steps.bench import Bench
 from steps.clock import SystemClock
 from steps.effects import Effects
-from transactions import ArtifactStore, Database, Limits, Wakeups, WorkerId, migrate, outbox
+from transactions import WORKER, ArtifactStore, Database, Limits, Wakeups, WorkerId, migrate, outbox
 from transactions.actions import Ticket
+from transactions.connecting import application_name
 from transactions.lease import Lease, end_process
 from transactions.local import LocalPostgres, join
+from transactions.logins import Login
 from transactions.outbox import Delivery
+
+_DUTY_CONNECTIONS = 3
+_HOLDS_A_LEASE = 4  # a watchdog that hangs in a statement, and then before the next one, has held for two
 
 
 def open_database(settings: Settings) -> tuple[str, LocalPostgres | None]:
@@ -49,10 +55,10 @@ def open_database(settings: Settings) -> tuple[str, LocalPostgres | None]:
     return local.url, local
 
 
-def migrate_database(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
-    """Bring the schema, and the tables that agents declare, up to date."""
+def migrate_database(url: str, agents: Sequence[DurableAgent[Any]], logins: Sequence[Login] = ()) -> None:
+    """Bring the schema, and the tables that agents declare, up to date. logins: what each may from then on."""
     tables = [agent.tables for agent in agents if agent.tables is not None]
-    migrate.migrate(url, engine_schema=engine.migrate, tables=tables)
+    migrate.migrate(url, engine_schema=engine.migrate, tables=tables, logins=logins)
 
 
 class EffectConsumer:
@@ -96,21 +102,25 @@ def build_worker(
     store: where artifacts are kept; by default as the settings say.
     end: called with the reason once this worker may not act any more; it must not return.
     """
-    database = Database(url, Limits().within(settings.lease_s))
     clock = SystemClock()
     worker_id = WorkerId(f"{socket.gethostname()[:40]}-{os.getpid()}-{clock.new_id()[:12]}")
+    limits, name = Limits().within(settings.lease_s), application_name(worker_id)
+    database = Database(url, limits, application=name)
+    duties = Database(url, replace(limits, pool_connections=_DUTY_CONNECTIONS), application=name)
     version = application_version(agents, settings.version)
-    wakeups = Wakeups(url)
-    lease = Lease(url, worker_id, settings.lease_s, end)
+    wakeups = Wakeups(url, limits, application=name)
+    left = threading.Event()
+    lost = _unless(left, end)
+    lease = Lease(url, worker_id, settings.lease_s, lost)
     by_name = {agent.name: agent for agent in agents}
-    store = store or ArtifactStore.from_setting(settings.artifacts, url)
-    bench = Bench(database, by_name, worker_id, wakeups, lease.check, end, store)
+    store = store or ArtifactStore.from_setting(settings.artifacts, url, WORKER, lease_s=settings.lease_s)
+    bench = Bench(database, by_name, worker_id, wakeups, lease.check, lost, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
     draining = asyncio.Event()
-    interrupts = Interrupts(database, settings.watchdog_s)
+    interrupts = Interrupts(duties, settings.watchdog_s)
     served = serving(by_name, version)
-    dispatcher = Dispatcher(database, wakeups, settings.queue_poll_s, lease.check)
+    dispatcher = Dispatcher(duties, wakeups, settings.queue_poll_s, lease.check)
     return Worker(
         settings=settings,
         database=database,
@@ -126,14 +136,14 @@ def build_worker(
         retention=Retention(database, settings.keep, lease.check, settings.retention_s),
         relay=Relay(
             database,
-            _consumers(effects, subscribed),
+            {outbox.EFFECT: EffectConsumer(effects), **{one.name: one.consumer for one in subscribed}},
             agents=list(by_name),
             worker_id=worker_id,
             wakeups=wakeups,
             still_mine=lease.check,
             settings=RelaySettings(poll_s=settings.relay_poll_s),
         ),
-        watchdog=_watchdog(database, worker_id, version, settings, lease),
+        watchdog=_watchdog(duties, worker_id, version, settings, lease.check),
         dispatcher=dispatcher,
         scheduler=Scheduler(database, settings.watchdog_s, lease.check),
         interrupts=interrupts,
@@ -141,15 +151,27 @@ def build_worker(
             bench, effects, interrupts, clock, settings.stalls_max, draining.is_set, served, dispatcher.freed
         ),
         draining=draining,
+        end=lost,
+        duties=duties,
+        left=left,
     )
 
 
-def _consumers(effects: Effects, subscribed: Sequence[Subscription]) -> dict[str, Consumer]:
-    """Of effects, and of each subscription, by name."""
-    consumers: dict[str, Consumer] = {outbox.EFFECT: EffectConsumer(effects)}
-    return consumers | {subscription.name: subscription.consumer for subscription in subscribed}
+def _unless(left: threading.Event, end: Callable[[str], None]) -> Callable[[str], None]:
+    """`end`, which does nothing once a worker has left by its own will."""
+
+    def lost(why: str) -> None:
+        if not left.is_set():
+            end(why)
+
+    return lost
 
 
-def _watchdog(database: Database, worker_id: WorkerId, version: str, settings: Settings, lease: Lease) -> Watchdog:
-    router = Router(database, version, settings.version_grace_s)
-    return Watchdog(database, worker_id, version, settings.watchdog_s, settings.stalls_max, lease.check, router)
+def _watchdog(
+    duties: Database, worker_id: WorkerId, version: str, settings: Settings, still_mine: Callable[[], None]
+) -> Watchdog:
+    router = Router(duties, version, settings.version_grace_s)
+    hold_s = settings.lease_s / _HOLDS_A_LEASE
+    return Watchdog(
+        duties, worker_id, version, settings.watchdog_s, settings.stalls_max, still_mine, router, hold_s=hold_s
+    )

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,24 +25,39 @@ from steps.effects import Effects
 from transactions import (
     ArtifactStore,
     Database,
+    Fenced,
     Session,
     Wakeups,
     WorkerId,
+    epochs,
     is_transient,
     subscriptions,
     versions,
     workers,
 )
+from transactions.access import require_worker
+from transactions.connecting import application_name
 from transactions.database import connector
-from transactions.lease import Lease
+from transactions.lease import Lease, now
+
+_INTERRUPTS = "interrupts"
+_CANCEL_S = 0.25
+_HAND_OVER_S = 2.5
+_CLEAN_UP_S = 10.0
+_SAY_S = 2.0
+# How much longer than `drain_s` it may take until a process that is only a worker has ended.
+LEAVING_S = 5.0
 
 _log = logging.getLogger("surefoot.worker")
-_SAY_S = 2.0
 
 
 @dataclass(slots=True)
 class Worker:
-    """Built by `app.wiring`; `start()` before anything is claimed, `stop()` hands on what is unfinished."""
+    """Built by `app.wiring`; `start()` before anything is claimed, `stop()` hands on what is unfinished.
+
+    duties: the database once more, with a few connections for what keeps the fleet alive, so that it waits for no tool.
+    left: set once this worker has given up its lease by itself; from then on, being fenced is nothing to tell of.
+    """
 
     settings: Settings
     database: Database
@@ -62,12 +78,23 @@ class Worker:
     interrupts: Interrupts
     segments: Segments
     draining: asyncio.Event
+    end: Callable[[str], None]
+    duties: Database
+    left: threading.Event
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]], init=False)
+    _stopped: bool = field(default=False, init=False)
+
+    def still_mine(self) -> None:
+        """Raises Fenced once the lease is lost; not when it was given up by this worker's own will."""
+        if not self.left.is_set():
+            self.lease.check()
 
     async def start(self) -> None:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
+        await require_worker(self.database.url)
         await self.store.check()
-        registered_at = asyncio.get_running_loop().time()
+        await self._arrive()
+        registered_at = now()
         async with self.database.all_tenants("worker.register") as session:
             await workers.register(
                 session,
@@ -84,16 +111,32 @@ class Worker:
             )
             await self._announce(session)
         self.lease.start(registered_at)
+        for one in (self.database, self.duties):
+            one.only_while(self.still_mine)
+        try:
+            await self._begin()
+        except BaseException:
+            engine.stop_claiming()
+            await asyncio.to_thread(self.lease.release_now)  # nobody waits for a lease that nobody uses
+            raise
+
+    async def _begin(self) -> None:
         await self.wakeups.start()
         await engine.launch(
             engine.EngineSettings(
                 url=self.database.url,
-                connect=connector(self.database.url),
+                connect=connector(
+                    self.database.url,
+                    self.database.limits,
+                    application=application_name(self.worker_id),
+                    role=self.database.access.unbound,
+                ),
                 executor_id=self.worker_id,
                 version=self.version,
                 queue_poll_s=self.settings.queue_poll_s,
                 runs_at_once=self.settings.runs_at_once,
                 idle_transaction_s=self.database.limits.idle_in_transaction_s,
+                still_mine=self.still_mine,
             ),
             self.segments.execute,
         )
@@ -102,11 +145,24 @@ class Worker:
             ("watchdog", self.watchdog.run),
             ("dispatcher", self.dispatcher.run),
             ("scheduler", self.scheduler.run),
-            ("interrupts", self.interrupts.run),
             ("sweeper", self.sweeper.run),
             ("retention", self.retention.run),
+            (_INTERRUPTS, self.interrupts.run),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
+
+    async def _arrive(self) -> None:
+        """Before anything of this worker is there: if the database was restored, what is open is looked for first."""
+        async with self.database.all_tenants("worker.arrive") as session:
+            here, begun = await epochs.arrive(session, by=self.worker_id)
+        if begun is not None:
+            _log.warning(
+                "the database is not where it was: epoch %d begins, and %d effects are looked for before they are sent",
+                begun.epoch,
+                begun.effects,
+            )
+        for one in (self.database, self.duties):
+            one.stay_at(here, self.end)
 
     async def _announce(self, session: Session) -> None:
         """What this worker serves, in one order everywhere: each locks its row."""
@@ -123,25 +179,99 @@ class Worker:
             )
 
     async def stop(self) -> None:
-        """Stop claiming, let segments end at their next boundary, finish what was sent, release the lease."""
+        """Stop claiming, let segments end at their next boundary and finish what was sent, for `drain_s` at most; then
+        fence and hand over what is left and release the lease, which takes 3 s at most, whatever a tool or the
+        database does. Safe to call again.
+
+        A body that runs in a thread, or does not heed that it is cancelled, may outlast it and can write nothing more.
+        Until everything is closed it may take 10 s more.
+        """
         self.draining.set()
+        if self._stopped:
+            return
+        self._stopped = True
+        engine.stop_claiming()
+        ends_at = asyncio.get_running_loop().time() + self.settings.drain_s
         await self._say_that_it_drains()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(engine.destroy(self.settings.drain_s), self.relay.drain(self.settings.drain_s))
-        await self.effects.drain(self.settings.drain_s)
-        await self.store.close()
-        await self.wakeups.stop()
-        self.lease.stop()
-        async with self.database.all_tenants("worker.release") as session:
-            await workers.release(session, self.worker_id)
+        await self._end(task for task in self._tasks if task.get_name() != _INTERRUPTS)
+        await self._drain(ends_at)
+        self.left.set()  # who is fenced from here on is so by our own will
+        self.lease.give_up()
+        interrupted = self.interrupts.leave()
+        await self._hand_over()
+        await self._end([*interrupted, *self._tasks])
+        await self._clean_up()
+
+    def abandon(self) -> None:
+        """What `stop` comes to, from a thread, when the loop does not answer any more: release the lease, hand over."""
+        self.left.set()
+        engine.stop_claiming()
+        if self.lease.release_now():
+            for workflow_id in engine.recover_now(self.worker_id):
+                _log.warning("handed over %s", workflow_id)
+
+    async def _clean_up(self) -> None:
+        """Nothing of this worker's acts any more: close what it had open, and wait for that a little."""
+        closing = {
+            asyncio.create_task(one)
+            for one in (
+                self.relay.drain(0.0),
+                self.effects.drain(0.0),
+                self.wakeups.stop(),
+                asyncio.to_thread(self.lease.stop),
+                engine.destroy(),
+                self.duties.close(),
+                self.store.close(),
+            )
+        }
+        _, left = await asyncio.wait(closing, timeout=_CLEAN_UP_S)
+        for one in left:
+            one.cancel()
 
     async def _say_that_it_drains(self) -> None:
         """So that what its segments hand on goes to others. With the database away it is known once it has left."""
         try:
-            async with asyncio.timeout(_SAY_S), self.database.all_tenants("worker.drain") as session:
+            async with (
+                asyncio.timeout(min(_SAY_S, self.settings.drain_s)),
+                self.duties.all_tenants("worker.drain") as session,
+            ):
                 await workers.drain(session, self.worker_id)
         except Exception as error:
-            if not is_transient(error) and not isinstance(error, TimeoutError):
+            if not is_transient(error) and not isinstance(error, TimeoutError | Fenced):
                 raise
+
+    async def _drain(self, ends_at: float) -> None:
+        """Until nothing is at work here any more, or until then, in the loop's time."""
+
+        def left_s() -> float:
+            return max(0.0, ends_at - asyncio.get_running_loop().time())
+
+        delivering = asyncio.create_task(self.relay.drain(left_s()))
+        await engine.until_idle(left_s())
+        await self.effects.until_idle(left_s())
+        await asyncio.wait({delivering}, timeout=left_s())
+        delivering.cancel()
+
+    async def _hand_over(self) -> None:
+        """Fence what did not end, release the lease, and put its segments back into the queue. Bounded; if the database
+        is away, others do it when the lease is over."""
+        why = f"its worker left, and it came to no boundary within {self.settings.drain_s:g} s"
+        try:
+            async with asyncio.timeout(_HAND_OVER_S):
+                async with self.duties.all_tenants("worker.release") as session:
+                    left = await workers.release(session, self.worker_id, why=why)
+                for workflow_id in await engine.recover(self.worker_id):
+                    _log.warning("handed over %s", workflow_id)
+            if left:
+                _log.warning("fenced and handed over: runs %s", ", ".join(left))
+        except Exception as error:
+            _log.warning("could not hand over (%s): others do, when the lease is over", error)
+
+    @staticmethod
+    async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Cancel them, and wait for that a little: nobody can end one that does not heed it."""
+        cancelled = {task for task in tasks if not task.done()}
+        for task in cancelled:
+            task.cancel()
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=_CANCEL_S)

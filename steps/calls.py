@@ -226,7 +226,8 @@ class Call(Calling):
         if attempt is None:
             return _Prepared(held)
         ticket = Ticket(self.request.action_id, attempt, worker_id, self.seat.execution)
-        if held.row["state"] != ActionState.PREPARED or held.row["attempt"] >= held.row["attempts_max"]:
+        row = held.row
+        if row["state"] != ActionState.PREPARED or row["verify_first"] or row["attempt"] >= row["attempts_max"]:
             return _Prepared(held, ticket)
         claimed = await self._gate_in(session).claim(ticket, held.row)
         return _Prepared(held, ticket, Claimed(claimed, began))

@@ -16,6 +16,7 @@ from transactions.actions import Ticket
 _log = logging.getLogger("surefoot.effects")
 _PUT_OFF_S = 30.0
 _LEFT_S = 2.0  # soon: the worker that can take it may be the next to look
+_CANCEL_S = 5.0
 AT_ONCE_MAX = 50
 
 
@@ -47,14 +48,20 @@ class Effects:
         elif error is not None:
             _log.error("%s failed; its delivery brings it back", task.get_name(), exc_info=error)
 
+    async def until_idle(self, timeout_s: float) -> None:
+        """Until nothing is on its way any more, for `timeout_s` at most."""
+        ends_at = asyncio.get_running_loop().time() + timeout_s
+        while self._tasks and (left_s := ends_at - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left_s)
+
     async def drain(self, timeout_s: float) -> None:
         """Wait for what is on its way, then give up the rest: its outcome is unknown, and is verified elsewhere."""
-        if not self._tasks:
-            return
-        _, left = await asyncio.wait(self._tasks, timeout=timeout_s)
+        await self.until_idle(timeout_s)
+        left = set(self._tasks)
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        if left:
+            await asyncio.wait(left, timeout=_CANCEL_S)  # nobody can end one that does not heed it
 
     async def drive(self, ticket: Ticket, tenant: Tenant, claimed: Claimed | None = None) -> None:
         """While the ticket is ours: until the action is settled, a person is needed, or the schedule has it again.

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json as jsonlib
 import re
+import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 from pydantic import JsonValue
@@ -28,6 +30,7 @@ _SHOWN_CHARS = 500
 _IN_A_HEADER = "!#$&'*+-.^_`|~/:"  # as it is: nothing else of an id could be refused or taken for something else
 _HEADER = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # of Linux
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class HttpApi:
         answer = await api.call("POST", "/tickets", action=action, json={"subject": subject})
 
     secrets: headers that are sent and hidden in whatever the API says. timeout_s: of a whole call, from connecting to
-    the last byte. response_bytes_max: a longer answer counts as none. key_header: carries `action.id`. Redirects are
+    the last byte; on Linux, nothing of it arrives later than one and a half times that, which an effect's `attempt_s`
+    should allow for. response_bytes_max: a longer answer counts as none. key_header: carries `action.id`. Redirects are
     answers, not followed; nothing is tried again here, for an effect's retries have one owner.
     Raises ValueError for a URL that is not http(s), or has a user, a query or a fragment in it, and for such headers.
     """
@@ -128,7 +132,7 @@ class HttpApi:
 
     async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, str]:
         limit = httpx.Timeout(self._timeout_s, connect=self._timeout_s / 2)  # so that one is told from the other
-        async with httpx.AsyncClient(verify=self._tls, timeout=limit) as client:
+        async with httpx.AsyncClient(transport=self._transport(request.url), timeout=limit) as client:
             response = await client.send(request, stream=True)
             try:
                 content = bytearray()
@@ -139,6 +143,20 @@ class HttpApi:
             finally:
                 await response.aclose()
         return response, self._hide(content.decode(response.charset_encoding or "utf-8", errors="replace"))
+
+    def _transport(self, url: httpx.URL) -> httpx.AsyncHTTPTransport:
+        """By the environment's proxies, as httpx finds them; and a request that no network takes is not kept for long.
+
+        The kernel goes on sending what a process has handed to it, even one that has ended meanwhile: into a network
+        that was cut it would arrive minutes later, when others believe that it never did.
+        """
+        proxies = getproxies()
+        proxy = None if proxy_bypass(url.host) else proxies.get(url.scheme) or proxies.get("all")
+        options: list[tuple[int, int, int]] = []
+        if _USER_TIMEOUT is not None:
+            options.append((socket.IPPROTO_TCP, _USER_TIMEOUT, max(1, int(self._timeout_s * 1000 / 2))))
+        tls = self._tls if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which is made at once
+        return httpx.AsyncHTTPTransport(verify=tls, proxy=proxy, socket_options=options)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:

@@ -36,7 +36,14 @@ _PASSING = (FailureClass.TRANSIENT, FailureClass.RATE_LIMITED)
 
 
 async def claim_and_send(drive: Drive, row: Mapping[str, Any]) -> None:
-    """Send what is PREPARED, unless its limits are reached, its run takes no new work, or it may not be done now."""
+    """Send what is PREPARED, unless its limits are reached, its run takes no new work, or it may not be done now.
+
+    What may have been done before a restore counts as sent, and is looked for.
+    """
+    if row["verify_first"]:
+        action_id, worker_id = drive.ticket.action_id, drive.ticket.worker_id
+        await drive.commit("effect.presume", lambda s: attempts.presume(s, action_id, worker_id=worker_id))
+        return
     if (why := _enough(row)) is not None:
         await _give_up(drive, row, why)
         return

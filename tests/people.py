@@ -182,6 +182,7 @@ METHODS: Sequence[tuple[str, frozenset[Role], Across, Call]] = (
     ("set_retention", ADMINS, "own", lambda who, its: who.set_retention("runs", 86400)),
     ("set_retention", ADMINS, "forbidden", lambda who, its: who.set_retention("runs", 86400, tenant=its.tenant)),
     ("run_retention", ADMINS, "own", lambda who, its: who.run_retention(kinds=["runs"])),
+    ("restored", ADMINS, "forbidden", lambda who, its: who.restored(reason="looked")),
     ("create_tenant", ADMINS, "forbidden", lambda who, its: who.create_tenant("new")),
     ("tenants", ADMINS, "forbidden", lambda who, its: who.tenants()),
     ("set_principal", ADMINS, "forbidden", lambda who, its: who.set_principal("x", roles=["admin"], tenant=its.tenant)),
@@ -370,7 +371,7 @@ def the_rows_are_everyones() -> None:
     within = Database._transaction
 
     def any_tenants(self: Database, name: str, *, role: str, tenant: Tenant) -> Any:
-        return within(self, name, role="surefoot_worker", tenant=tenant)
+        return within(self, name, role=role if role == "surefoot_admin" else "surefoot_worker", tenant=tenant)
 
     Database._transaction = any_tenants  # pyright: ignore[reportAttributeAccessIssue]
 

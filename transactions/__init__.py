@@ -1,5 +1,6 @@
 """The base: everything that commits, every state machine, all SQL. See README.md beside this file."""
 
+from transactions.access import API, WORKER, Access
 from transactions.artifact_store import ArtifactStore
 from transactions.artifacts import ArtifactRef
 from transactions.canonical import UNSTORABLE, canonical_json, is_storable, request_hash, storable_reason
@@ -35,8 +36,11 @@ from transactions.tx import Run, Tx
 from transactions.wakeups import Wakeups
 
 __all__ = [
+    "API",
     "DEFAULT_TENANT",
     "UNSTORABLE",
+    "WORKER",
+    "Access",
     "ActionId",
     "ActionState",
     "ApprovalId",

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import outbox, waits
+from transactions import epochs, outbox, waits
 from transactions.canonical import canonical_json, request_hash
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import RequestChanged
@@ -266,8 +266,12 @@ def prepared(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
 async def cancel(session: AsyncSession, action_ids: Sequence[ActionId], *, reason: str) -> list[ActionId]:
     """CANCELLED for those still PREPARED, which are returned; their deliveries are discarded, their approvals void.
 
-    What may have been taken when its key was sent before is UNKNOWN instead, and on the desk.
+    What may have been taken when its key was sent before, or done in what a restore has lost, is UNKNOWN instead, and
+    on the desk.
     """
+    lost = f"{reason}, and {epochs.LOST}: a person has to say what happened"
+    for action_id in await epochs.presume_sent(session, action_ids, reason=lost):
+        await outbox.park_effect(session, action_id, detail=lost)
     rows = await fetch_all(session, _ACTIONS["cancel_if_prepared"], action_ids=list(action_ids), reason=reason)
     cancelled = [ActionId(row["action_id"]) for row in rows]
     why = f"{reason}, and an attempt of it may count: a person has to say what happened"

@@ -13,8 +13,9 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from transactions.access import WORKER, Access
 from transactions.artifacts import SWEPT, Found, Stored, in_row
 from transactions.database import Database, Limits, fetch_all, fetch_one
 from transactions.errors import ArtifactDamaged, StoreFailed, StoreUnavailable
@@ -50,10 +51,21 @@ class ArtifactStore:
     database: Database | None = field(default=None, repr=False)
 
     @classmethod
-    def from_setting(cls, setting: str | None, database_url: str) -> "ArtifactStore":
-        """As `SUREFOOT_ARTIFACTS` says. Raises InvalidInput."""
+    def from_setting(
+        cls, setting: str | None, database_url: str, access: Access = WORKER, *, lease_s: float = float("inf")
+    ) -> "ArtifactStore":
+        """As `SUREFOOT_ARTIFACTS` says. With `API` it stages and reads, and sweeps nothing.
+
+        lease_s: that of this deployment's workers. Raises InvalidInput.
+        """
         writes_to, stores = open_stores(setting or POSTGRES)
-        return cls(writes_to, stores, Database(database_url, _STAGING) if stores else None)
+        return cls(writes_to, stores, Database(database_url, _STAGING.within(lease_s), access) if stores else None)
+
+    def sweeping(self) -> "ArtifactStore":
+        """The same stores with a worker's access, for one sweep: close it after that."""
+        if self.database is None:
+            return self
+        return replace(self, database=Database(self.database.url, self.database.limits, WORKER))
 
     async def close(self) -> None:
         if self.database is not None:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, outbox
+from transactions import actions, epochs, outbox
 from transactions.canonical import storable_json, storable_reason
 from transactions.database import execute, fetch_one
 from transactions.events import Event, number
@@ -75,6 +75,15 @@ async def doubt(
     data: dict[str, JsonValue] = {"action": action_id, "reason": reason, "failure": failure}
     await number(session, row["run_id"], Event("action.unknown", data), worker_id=worker_id)
     return True
+
+
+async def presume(session: AsyncSession, action_id: ActionId, *, worker_id: WorkerId) -> None:
+    """It may have been done in what a restore has lost: UNKNOWN, so that it is verified before it is sent."""
+    for attempt in (await epochs.presume_sent(session, [action_id], reason=epochs.LOST)).values():
+        row = await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
+        assert row is not None
+        data: dict[str, JsonValue] = {"action": action_id, "reason": epochs.LOST, "attempt": attempt}
+        await number(session, row["run_id"], Event("action.unknown", data), worker_id=worker_id)
 
 
 async def leave_to_a_person(

@@ -5,57 +5,56 @@ import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import CursorResult, TextClause, make_url, text
+from sqlalchemy import CursorResult, TextClause, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-from transactions.errors import DatabaseUnavailable, StoreUnavailable
+from transactions.access import WORKER, Access, refused
+from transactions.connecting import Limits, parameters
+from transactions.errors import DatabaseUnavailable, Fenced, StoreUnavailable
 from transactions.failpoints import failpoint
 from transactions.ids import Tenant
+from transactions.whereabouts import Whereabouts
 
 Session = AsyncSession
 T = TypeVar("T")
 POSTGRES_MAJOR_MIN = 15
 
-_SCOPE = text("select set_config('role', :role, true), set_config('surefoot.tenant', :tenant, true)")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the pool and of every transaction, in seconds and connections."""
-
-    pool_connections: int = 20
-    connect_s: int = 5
-    pool_wait_s: float = 30
-    # Below the lease: what a frozen worker has locked is free again before anyone takes over its runs.
-    idle_in_transaction_s: float = 10
-    transaction_s: float = 8
-
-    def within(self, lease_s: float) -> "Limits":
-        """The same limits, with transactions that end well before a lease of this length."""
-        if self.idle_in_transaction_s < lease_s:
-            return self
-        return replace(self, idle_in_transaction_s=lease_s * 0.8, transaction_s=lease_s * 0.6)
+# All of it ends with the transaction: behind a pooler the next one on the same connection is somebody else's.
+_SCOPE = text(
+    "select set_config('role', :role, true), set_config('surefoot.tenant', :tenant, true), "
+    "set_config('idle_in_transaction_session_timeout', :idle_ms, true)"
+)
 
 
 class Database:
-    """Transactions under the application's role. Holds the pool; close it with `close()`."""
+    """Transactions under the roles of `access`. Holds the pool; close it with `close()`.
 
-    def __init__(self, url: str, limits: Limits | None = None) -> None:
+    No session of the server is taken for one's own between transactions: with `API` a pooler may be in between.
+    """
+
+    def __init__(
+        self, url: str, limits: Limits | None = None, access: Access = WORKER, *, application: str = "surefoot"
+    ) -> None:
+        """application: what its sessions are called at the server."""
         self.url = url
         self.limits = limits or Limits()
-        self._engine = _engine(url, self.limits)
+        self.access = access
+        self._engine = _engine(url, self.limits, access, application)
         self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
 
     @property
     def engine(self) -> AsyncEngine:
         return self._engine
+
+    def only_while(self, check: Callable[[], None]) -> None:
+        """Ask `check` before each transaction; one that it raises for is not begun."""
+        only_while(self._engine.sync_engine, check)
 
     @asynccontextmanager
     async def transaction(self, name: str, tenant: Tenant) -> AsyncGenerator[AsyncSession]:
@@ -63,13 +62,19 @@ class Database:
 
         `name` names the failpoints around its commit: `{name}.before_commit` and `{name}.after_commit`.
         """
-        async with self._transaction(name, role="surefoot_app", tenant=tenant) as session:
+        async with self._transaction(name, role=self.access.bound, tenant=tenant) as session:
             yield session
 
     @asynccontextmanager
     async def all_tenants(self, name: str) -> AsyncGenerator[AsyncSession]:
-        """One transaction of a worker's own loops, which serve every tenant."""
-        async with self._transaction(name, role="surefoot_worker", tenant=Tenant("")) as session:
+        """One transaction of what serves every tenant: a worker's own loops, or with `API` the administration."""
+        async with self._transaction(name, role=self.access.unbound, tenant=Tenant("")) as session:
+            yield session
+
+    @asynccontextmanager
+    async def as_login(self, name: str) -> AsyncGenerator[AsyncSession]:
+        """One transaction under the role that logged in, for what only that may do at the server. It sees no rows."""
+        async with self._transaction(name, role="none", tenant=Tenant("")) as session:
             yield session
 
     @asynccontextmanager
@@ -85,7 +90,13 @@ class Database:
     async def _transaction(self, name: str, *, role: str, tenant: Tenant) -> AsyncGenerator[AsyncSession]:
         async with self._sessions() as session:
             async with session.begin():
-                await session.execute(_SCOPE, {"role": role, "tenant": tenant})
+                idle_ms = str(int(self.limits.idle_in_transaction_s * 1000))
+                try:
+                    await session.execute(_SCOPE, {"role": role, "tenant": tenant, "idle_ms": idle_ms})
+                except DBAPIError as error:
+                    if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+                        raise refused(role) from error
+                    raise
                 yield session
                 failpoint(f"{name}.before_commit")
             failpoint(f"{name}.after_commit")
@@ -96,19 +107,45 @@ class Database:
             await session.execute(text("set transaction read only"))
             return await fetch_all(session, text(sql), **parameters)
 
+    async def query_all(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
+        """The same, of all tenants and of the engine's rows as well, where `access` is a worker's."""
+        async with self.all_tenants("query") as session:
+            await session.execute(text("set transaction read only"))
+            return await fetch_all(session, text(sql), **parameters)
+
+    def stay_at(self, here: Whereabouts, on_moved: Callable[[str], None]) -> None:
+        """From now on nothing is done on a connection that finds the database elsewhere, such as on a standby.
+
+        on_moved: called with what is different; it must not return.
+        """
+
+        def look(connection: Any, _: object) -> None:
+            cursor = connection.cursor()
+            cursor.execute("select system_id, timeline, database_id from surefoot.whereabouts()")
+            found = Whereabouts(*cursor.fetchone())
+            cursor.close()
+            connection.rollback()
+            if difference := here.difference(found):
+                on_moved(f"The database {difference}")
+                raise Fenced(f"the database {difference}")
+
+        event.listen(self._engine.sync_engine, "connect", look)
+
     async def close(self) -> None:
         await self._engine.dispose()
 
 
-def _engine(url: str, limits: Limits) -> AsyncEngine:
-    options = f"-c role=surefoot_app -c idle_in_transaction_session_timeout={int(limits.idle_in_transaction_s * 1000)}"
+def _engine(url: str, limits: Limits, access: Access, application: str) -> AsyncEngine:
+    given = {**parameters(limits, application=application, options=access.options)}
+    if not access.prepares:
+        given["prepare_threshold"] = None
     return create_async_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=limits.pool_connections,
         max_overflow=0,
         pool_timeout=limits.pool_wait_s,
         isolation_level="READ COMMITTED",
-        connect_args={"options": options, "connect_timeout": limits.connect_s, "application_name": "surefoot"},
+        connect_args=given,
     )
 
 
@@ -199,21 +236,29 @@ def _parse(url: str) -> sqlalchemy.URL:
     )
 
 
-def connector(url: str) -> Callable[[], psycopg.Connection]:
-    """How the engine opens its connections: a failure to connect says so by its SQLSTATE, 08001.
+def connector(
+    url: str, limits: Limits | None = None, *, application: str = "surefoot engine", role: str | None = None
+) -> Callable[[], psycopg.Connection]:
+    """How the engine opens its connections, under this role: a failure to connect says so by its SQLSTATE, 08001.
 
     The engine pauses while the database is away, but knows that by the driver's words, which differ where a Unix
     socket is missing or a name does not resolve; what it does not know it records as the failure of the run.
     """
     plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    given = parameters(limits or Limits(), application=application, role=role)
 
     def connect() -> psycopg.Connection:
         try:
-            return psycopg.connect(plain, connect_timeout=5, application_name="surefoot engine")
+            return psycopg.connect(plain, **given)
         except psycopg.OperationalError as error:
             raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error
 
     return connect
+
+
+def only_while(engine: sqlalchemy.Engine, check: Callable[[], None]) -> None:
+    """Ask `check` whenever a connection of this engine is about to be used."""
+    event.listen(engine, "checkout", lambda *_: check())
 
 
 def sync_engine(url: str) -> sqlalchemy.Engine:

@@ -116,8 +116,8 @@ async def _is_free(session: AsyncSession, execution: Execution, request: Request
         return (await actions.get(session, ActionId(row["action_id"])))["receipt_source"] is None
     if row["state"] == ActionState.PREPARED and row["run_id"] == execution.run_id and row["turn"] < request.turn:
         # Its call was answered without it, to be corrected by the model: nobody will ever do it.
-        await actions.cancel(session, [ActionId(row["action_id"])], reason="the model asked for it anew")
-        return True
+        # What may have been done in what a restore has lost is not cancelled, and the call shares what it comes to.
+        return bool(await actions.cancel(session, [ActionId(row["action_id"])], reason="the model asked for it anew"))
     if row["state"] != ActionState.SUCCEEDED:
         return False
     undo = await fetch_one(session, _KEYS["last_undo_of_action"], run_id=row["run_id"], action_id=row["action_id"])

@@ -2,13 +2,16 @@
 
 import logging
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 from sqlalchemy import make_url
 
+from transactions.connecting import Limits, application_name, parameters
 from transactions.errors import Fenced
 from transactions.failpoints import failpoint
 from transactions.ids import WorkerId
@@ -17,6 +20,17 @@ from transactions.statements import load
 _log = logging.getLogger("surefoot.lease")
 EXIT_LEASE_LOST = 75  # EX_TEMPFAIL: start me again
 _GUARD_S = 0.05
+_RENEWALS = 5  # so many in the time of a lease
+_AGAIN_S = 0.5  # after a failure: the database may be back before the lease is over
+_CONNECT_S = 2  # the least that libpq takes
+_NOTHING_LEFT = float("-inf")
+# It goes on while the machine sleeps, where the system has such a clock.
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now() -> float:
+    """Seconds on the clock that leases are measured with: no step of the time of day moves it."""
+    return time.clock_gettime(_CLOCK)
 
 
 def end_process(why: str) -> None:
@@ -38,11 +52,12 @@ class Lease:
         self._lease_s = lease_s
         self._on_lost = on_lost
         self._deadline = 0.0
+        self._moving = threading.Lock()  # of the deadline
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self, registered_at: float) -> None:
-        """`registered_at`: the monotonic time before the row was inserted."""
+        """`registered_at`: `now()` before the row was inserted."""
         self._deadline = registered_at + self._lease_s
         self._threads = [
             threading.Thread(target=self._renew_loop, name="lease", daemon=True),
@@ -58,41 +73,84 @@ class Lease:
 
     def check(self) -> None:
         """Raises Fenced when this worker may not act any more: its lease ran out by the local clock."""
-        if time.monotonic() > self._deadline:
+        if now() > self._deadline:
             raise Fenced(f"worker {self._worker_id} lost its lease")
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether the lease was renewed as it should be: False long before it is lost."""
+        return self._deadline - now() > self._lease_s / 2
+
+    def give_up(self) -> None:
+        """From now on this worker may not act any more, by its own will: `check()` raises, and nobody is told."""
+        with self._moving:
+            self._stopping.set()
+            self._deadline = _NOTHING_LEFT
+
+    def release_now(self) -> bool:
+        """Give up and release the row, from any thread and on a connection of its own. False: the row stays as it is.
+
+        For a process whose loop does not answer any more; its runs are taken over at once, or when the lease is over.
+        """
+        self.give_up()
+        statement = str(load("workers")["release_if_live"]).replace(":worker_id", "%s")
+        try:
+            with self._connect() as connection:
+                connection.execute(statement.encode(), (self._worker_id,))
+        except psycopg.Error as error:
+            _log.warning("the lease could not be released (%s): it runs out by itself", _words(error))
+            return False
+        return True
 
     def _guard_loop(self) -> None:
         while not self._stopping.wait(_GUARD_S):
-            if time.monotonic() > self._deadline:
+            if now() > self._deadline and not self._stopping.is_set():
                 self._on_lost(f"Worker {self._worker_id} lost its lease: not renewed for {self._lease_s:g} s")
                 return
 
     def _renew_loop(self) -> None:
         statement = str(load("workers")["renew_if_live"]).replace(":worker_id", "%s")
-        connection: psycopg.Connection | None = None
-        while not self._stopping.wait(self._lease_s / 5):
-            started = time.monotonic()
+        connection: psycopg.Connection[Any] | None = None
+        pause_s = self._lease_s / _RENEWALS
+        while not self._stopping.wait(pause_s):
+            started = now()
             try:
                 if connection is None or connection.closed:
-                    connection = psycopg.connect(self._url, autocommit=True, connect_timeout=2, options=self._options())
+                    connection = self._connect()
                 failpoint("lease.before_renew")
                 row = connection.execute(statement.encode(), (self._worker_id,)).fetchone()
                 failpoint("lease.after_renew")
             except psycopg.Error as error:
-                _log.warning(
-                    "the lease could not be renewed (%s); trying again", str(error).strip() or type(error).__name__
-                )
+                _log.warning("the lease could not be renewed (%s); trying again", _words(error))
                 if connection is not None:
                     connection.close()
                 connection = None
+                pause_s = min(self._lease_s / _RENEWALS, _AGAIN_S) * random.uniform(0.5, 1.0)  # noqa: S311  jitter
                 continue
-            if row is None and not self._stopping.is_set():
+            with self._moving:
+                if self._stopping.is_set():
+                    break
+                if row is not None:
+                    self._deadline = started + self._lease_s  # counted from before the request
+            if row is None:
                 self._on_lost(f"Worker {self._worker_id} was declared dead by another worker")
                 return
-            self._deadline = started + self._lease_s  # counted from before the request
+            pause_s = self._lease_s / _RENEWALS
         if connection is not None:
             connection.close()
 
-    def _options(self) -> str:
+    def _connect(self) -> psycopg.Connection[Any]:
+        limits = Limits(connect_s=_CONNECT_S).within(self._lease_s)
         timeout_ms = int(self._lease_s * 1000 / 4)
-        return f"-c role=surefoot_worker -c statement_timeout={timeout_ms} -c lock_timeout={timeout_ms}"
+        given = parameters(
+            limits,
+            application=application_name(self._worker_id),
+            role="surefoot_worker",
+            statement_timeout=timeout_ms,
+            lock_timeout=timeout_ms,
+        )
+        return psycopg.connect(self._url, autocommit=True, **given)
+
+
+def _words(error: psycopg.Error) -> str:
+    return str(error).strip() or type(error).__name__

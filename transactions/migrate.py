@@ -11,10 +11,12 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions.database import check_server, sync_engine
 from transactions.errors import DatabaseUnavailable
+from transactions.logins import Login, let_in
 from transactions.statements import run_script
 
 _log = logging.getLogger("surefoot.migrate")
@@ -27,10 +29,16 @@ class Tables(Protocol):
     def create_all(self, bind: Connection, /) -> None: ...
 
 
-def migrate(url: str, *, engine_schema: Callable[[str], None], tables: Sequence[Tables | str] = ()) -> None:
+def migrate(
+    url: str,
+    *,
+    engine_schema: Callable[[str], None],
+    tables: Sequence[Tables | str] = (),
+    logins: Sequence[Login] = (),
+) -> None:
     """Create or upgrade everything. `engine_schema(url)` makes the engine's own schema; `tables`: MetaData or DDL text.
 
-    Safe to run again and from several processes at once. Raises DatabaseUnavailable.
+    Safe to run again and from several processes at once. Raises DatabaseUnavailable, InvalidInput (a login).
     """
     check_server(url)
     engine = sync_engine(url)
@@ -51,6 +59,8 @@ def migrate(url: str, *, engine_schema: Callable[[str], None], tables: Sequence[
                 for declared in tables:
                     _create(connection, declared)
                 _grant_user_schemas(connection)
+                for login in logins:
+                    let_in(connection, login)
             lock.execute(text("select pg_advisory_unlock(:lock)"), {"lock": _LOCK})
             lock.commit()
     except (DBAPIError, psycopg.errors.InsufficientPrivilege) as error:
@@ -109,11 +119,12 @@ begin
              where nspname !~ '^pg_' and nspname not in ('information_schema', 'dbos', 'surefoot')
                and has_schema_privilege(nspname, 'usage') loop
         begin
-            execute format('grant usage on schema %I to surefoot_app', s);
-            execute format('grant select, insert, update, delete on all tables in schema %I to surefoot_app', s);
-            execute format('grant usage, select on all sequences in schema %I to surefoot_app', s);
+            execute format('grant usage on schema %I to surefoot_app, surefoot_api', s);
+            execute format('grant select, insert, update, delete on all tables in schema %I'
+                           ' to surefoot_app, surefoot_api', s);
+            execute format('grant usage, select on all sequences in schema %I to surefoot_app, surefoot_api', s);
         exception when insufficient_privilege then
-            raise notice 'schema % is not granted to surefoot_app: its owner has to do it', s;
+            raise notice 'schema % is not granted to surefoot_app and surefoot_api: its owner has to do it', s;
         end;
     end loop;
 end $$
@@ -121,12 +132,14 @@ end $$
 
 
 def _grant_user_schemas(connection: Connection) -> None:
-    """Business tables stay the login's; the role that tools run under may read and write them."""
+    """Business tables stay the login's; tools may read and write them, and so may a person's change of a call."""
     run_script(connection, _GRANT_USER_SCHEMAS)
 
 
 def pending(url: str) -> Sequence[str]:
-    """The revisions that `migrate` has still to apply, in their order. Raises DatabaseUnavailable."""
+    """The revisions that `migrate` has still to apply, in their order; none when the database is ahead of this code.
+    Raises DatabaseUnavailable.
+    """
     check_server(url)
     engine = sync_engine(url)
     try:
@@ -135,10 +148,25 @@ def pending(url: str) -> Sequence[str]:
                 connection, opts={"version_table": "schema_version", "version_table_schema": "surefoot"}
             )
             scripts, current = ScriptDirectory.from_config(_config()), context.get_current_revision()
+            if current is not None and current not in revisions():
+                return ()  # of later code, which leaves what this code needs as it is
             found = scripts.iterate_revisions("head", current or "base")
             return [script.revision for script in reversed([*found]) if script.revision != current]
     finally:
         engine.dispose()
+
+
+def revisions() -> Sequence[str]:
+    """Those that this code knows, the oldest first; the last one is the one it needs."""
+    return [script.revision for script in reversed([*ScriptDirectory.from_config(_config()).walk_revisions()])]
+
+
+async def revision(session: AsyncSession) -> str | None:
+    """The one that the database has; None: our schema is not there."""
+    try:
+        return (await session.execute(text("select version_num from surefoot.schema_version"))).scalar_one_or_none()
+    except ProgrammingError:
+        return None
 
 
 def require_current(url: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, approvals, outbox, waits
+from transactions import actions, approvals, epochs, outbox, waits
 from transactions.approvals import Question
 from transactions.canonical import request_hash
 from transactions.database import execute, fetch_one
@@ -29,6 +29,11 @@ async def revise(session: AsyncSession, action_id: ActionId, changed: Question, 
     assert row is not None
     if row["state"] != ActionState.PREPARED or row["attempt"] > 0:
         raise Conflict(f"Action {action_id} is {row['state']}, attempt {row['attempt']}: it can be changed no more.")
+    if row["verify_first"]:
+        raise Conflict(
+            f"Action {action_id} cannot be changed, for {epochs.LOST}: approve it as it is, and that is looked for "
+            "first; or reject it, and say on the desk what happened."
+        )
     if row["kind"] == "effect" and not await outbox.is_parked(session, action_id):
         raise Conflict(f"Action {action_id} is on its way: it can be changed no more.")
     text = checked_json("changed request", changed.arguments, bytes_max=REQUEST_BYTES_MAX)

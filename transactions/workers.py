@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions.database import execute, fetch_all, fetch_one
+from transactions.events import Event, number
 from transactions.ids import RunId, WorkerId
 from transactions.statements import load
 
@@ -49,8 +50,17 @@ async def register(
     )
 
 
-async def release(session: AsyncSession, worker_id: WorkerId) -> None:
+async def release(session: AsyncSession, worker_id: WorkerId, *, why: str) -> list[RunId]:
+    """Say that this worker has left, and fence what it leaves behind: the runs whose segment it has not ended.
+
+    Their executions may still go on in its process; they write nothing more. That they were handed over is no death of
+    theirs. `why`: in words, for the run's record.
+    """
+    rows = await fetch_all(session, _RUNS["raise_generations_of_leaving"], worker_id=worker_id)
+    for row in rows:
+        await number(session, row["run_id"], Event("segment.handed_over", {"segment": row["segment"], "why": why}))
     await execute(session, _WORKERS["release_if_live"], worker_id=worker_id)
+    return [row["run_id"] for row in rows]
 
 
 async def drain(session: AsyncSession, worker_id: WorkerId) -> None:
@@ -58,10 +68,29 @@ async def drain(session: AsyncSession, worker_id: WorkerId) -> None:
     await execute(session, _WORKERS["drain_if_live"], worker_id=worker_id)
 
 
-async def watchdog_lock(session: AsyncSession) -> bool:
-    """Whether this transaction is the one active watchdog, until it ends."""
-    row = await fetch_one(session, _WORKERS["try_watchdog_lock"])
+async def watchdog_lock(session: AsyncSession, *, hold_s: float) -> bool:
+    """Whether this transaction is the one active watchdog, until it ends.
+
+    hold_s: how long it may stay in one statement, and how long between two, before the server ends it.
+    """
+    row = await fetch_one(session, _WORKERS["try_watchdog_lock"], hold_ms=str(int(hold_s * 1000)))
     return row is not None and bool(row["mine"])
+
+
+async def sessions_of_dead(session: AsyncSession) -> Sequence[Mapping[str, Any]]:
+    """`pid` and `application_name` of what workers that are dead still have open at the server."""
+    return await fetch_all(session, _WORKERS["sessions_of_dead"])
+
+
+async def end_sessions(session: AsyncSession, found: Sequence[Mapping[str, Any]]) -> None:
+    """End these sessions at the server: what they have locked is free. Under the role that opened them."""
+    for row in found:
+        await execute(session, _WORKERS["end_session_if_still"], **row)
+
+
+async def stranded(session: AsyncSession) -> Sequence[Mapping[str, Any]]:
+    """Rows of `surefoot.stranded`: segments of live runs that nobody is at and that nobody will take up by itself."""
+    return await fetch_all(session, _WORKERS["stranded"])
 
 
 async def mark_expired(session: AsyncSession) -> list[WorkerId]:

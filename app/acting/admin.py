@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from app.acting.base import Base, told_in_words
-from transactions import Role, Session, Tenant, principals, tokens
+from transactions import Role, Session, Tenant, epochs, principals, tokens
+from transactions.epochs import Begun
+from transactions.words import check_words
 
 EXPIRES = timedelta(days=90)
 
@@ -77,6 +79,17 @@ class AdminActs(Base):
         async with self._administration("token.revoke") as session:
             return await tokens.revoke(session, of, token_id, by=self.who.name)
 
+    async def restored(self, *, reason: str) -> Begun:
+        """Say that the database was restored from a backup: a new epoch begins. Needs an admin of tenant default.
+
+        Workers of before lose their leases, and what may have been done since the backup is looked for before it is
+        sent. Needs a login that may be a worker. Raises InvalidInput (no reason).
+        """
+        self._need_deployment()
+        check_words(self.who.name, reason)
+        async with self._as_worker("epoch.begin") as session:
+            return await epochs.begin(session, why=reason, by=self.who.name)
+
     def _of(self, tenant: str | None) -> Tenant:
         if tenant is not None and tenant != self.tenant:
             self._need_deployment()
@@ -85,7 +98,7 @@ class AdminActs(Base):
 
     @asynccontextmanager
     async def _administration(self, name: str) -> AsyncGenerator[Session]:
-        """Under the worker's role: the one that tools run under may neither see tokens nor change a right."""
+        """Under a role of its own: those that tools run under may neither see tokens nor change a right."""
         self.who.need(Role.ADMIN)
         async with told_in_words(), self.database.all_tenants(name) as session:
             yield session

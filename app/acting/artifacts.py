@@ -7,6 +7,7 @@ from typing import Any
 from app.acting.base import Base, told_in_words
 from app.acting.difference import Difference, between
 from transactions import ArtifactRef, Role, artifacts
+from transactions.access import require_worker
 from transactions.artifact_store import Swept
 
 SWEPT_AFTER_S = 3600.0
@@ -43,4 +44,10 @@ class ArtifactActs(Base):
         """
         self._need_deployment()
         async with told_in_words():
-            return await self.store.sweep(older_than_s=older_than_s)
+            await require_worker(self.database.url)  # staged objects of all tenants are a worker's
+            store = self.store.sweeping()
+            try:
+                return await store.sweep(older_than_s=older_than_s)
+            finally:
+                if store is not self.store:
+                    await store.close()

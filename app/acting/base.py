@@ -8,6 +8,7 @@ from steps import DurableAgent
 from transactions import (
     DEFAULT_TENANT,
     UNSTORABLE,
+    WORKER,
     ArtifactStore,
     Database,
     DatabaseUnavailable,
@@ -23,6 +24,7 @@ from transactions import (
     is_unstorable,
     ownership,
 )
+from transactions.access import require_worker
 from transactions.ownership import Noun
 from transactions.retention import Keep
 
@@ -84,6 +86,21 @@ class Base:
             if noun is not None:
                 await ownership.require(session, self.tenant, noun, id)
             yield session
+
+    @asynccontextmanager
+    async def _as_worker(self, name: str) -> AsyncGenerator[Session]:
+        """A transaction of what reaches every tenant's runs and effects: this login has to be a worker's, or have both.
+
+        The caller has asked for a role. Raises DatabaseUnavailable.
+        """
+        async with told_in_words():
+            await require_worker(self.database.url)
+            database = Database(self.database.url, self.database.limits, WORKER)
+            try:
+                async with database.all_tenants(name) as session:
+                    yield session
+            finally:
+                await database.close()
 
     def _need_deployment(self) -> None:
         """What belongs to the deployment is an admin's of tenant default. Raises Forbidden."""

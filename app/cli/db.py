@@ -9,20 +9,38 @@ from typing import Annotated
 import typer
 
 from app import wiring
-from app.cli.session import database, fail, told
+from app.cli.session import ask, database, fail, told
 from app.loading import load_agents
 from app.settings import Settings
+from transactions.logins import Kind, Login
 
 group = typer.Typer(no_args_is_help=True, help="The database itself.")
 
 
-def migrate() -> None:
+def migrate(
+    api_login: Annotated[str | None, typer.Option(help="a login of the database that may serve the API only")] = None,
+    worker_login: Annotated[str | None, typer.Option(help="a login of the database that may be a worker only")] = None,
+) -> None:
     """Create or upgrade the schema, the roles and the tables that agents declare."""
+    given: tuple[tuple[str | None, Kind], ...] = ((api_login, "api"), (worker_login, "worker"))
+    logins = [Login(name, kind) for name, kind in given if name is not None]
     with told():
         agents = load_agents(Settings.from_env().agents)
         with database(migrated=False) as (_, url):
-            wiring.migrate_database(url, agents)
+            wiring.migrate_database(url, agents, logins)
     print("the schema is current")
+    for login in logins:
+        print(f"{login.name} may {'serve the API' if login.kind == 'api' else 'be a worker'}, and nothing else")
+
+
+@group.command("restored")
+def restored(
+    reason: Annotated[str, typer.Option(help="which backup, and why")] = "said to be restored",
+) -> None:
+    """Say that this database was restored, before workers start: what may have been done is looked for first."""
+    begun = ask(lambda who: who.restored(reason=reason), owner_may=True)
+    print(f"epoch {begun.epoch} began: {begun.runs} open runs, {begun.effects} effects to look for first")
+    print(f"{begun.workers} workers have to start again" if begun.workers else "no worker was live")
 
 
 @group.command("url")

@@ -11,7 +11,7 @@ from app.loading import load_agents, load_subscriptions
 from app.settings import Settings
 from app.surefoot import Surefoot
 from steps.models import VARIABLE
-from transactions import SurefootError, migrate
+from transactions import API, WORKER, Database, SurefootError, access, migrate
 from transactions.database import check_server
 from transactions.local import LocalPostgresError
 
@@ -57,10 +57,14 @@ def doctor() -> None:
 
 
 async def _database(url: str, settings: Settings) -> list[tuple[bool, str]]:
+    may = await access.of_login(url)
+    if not may:
+        return [(False, "login: it may neither serve the API nor be a worker: `surefoot migrate --api-login NAME`")]
     surefoot = Surefoot(url, [], settings=settings)
+    database = Database(url, access=may[0])
     try:
         await surefoot.store.check()
-        query = surefoot.database.query
+        query = database.query
         live = await query(
             surefoot.tenant,
             "select count(*) as n from surefoot.worker_status where state = 'live' and lease_left > interval '0'",
@@ -73,8 +77,11 @@ async def _database(url: str, settings: Settings) -> list[tuple[bool, str]]:
             surefoot.tenant, "select coalesce(sum(entries), 0) as n from surefoot.outbox_backlog where state = 'dead'"
         )
     finally:
+        await database.close()
         await surefoot.close()
+    can = [words for kind, words in ((API, "serve the API"), (WORKER, "be a worker")) if kind in may]
     return [
+        (True, f"login: it may {' and '.join(can)}"),
         (True, f"artifacts: {', '.join(store.name for store in surefoot.store.stores) or 'in Postgres'}"),
         (
             live[0]["n"] > 0,

@@ -18,7 +18,7 @@ from app.watchdog import Watchdog
 from outbox import Consumer, Delivery, LocalConsumer, Relay, RelaySettings
 from steps.clock import SystemClock
 from transactions import Database, Limits, Session, Wakeups, WorkerId, workers
-from transactions.lease import Lease, end_process
+from transactions.lease import Lease, end_process, now
 
 VARIABLE = "SUREFOOT_OUTBOX_RUN"
 LEASE_S = 20.0
@@ -54,7 +54,7 @@ async def main() -> None:
         still_mine=lease.check,
         settings=RelaySettings(in_flight_max=said["in_flight_max"]),
     )
-    registered_at = asyncio.get_running_loop().time()
+    registered_at = now()
     async with database.all_tenants("worker.register") as session:
         await workers.register(
             session,

@@ -42,7 +42,7 @@ from app.loading import load_agents
 from app.settings import Settings
 from app.surefoot import Surefoot
 from steps import DurableAgent
-from transactions import DEFAULT_TENANT, Principal, Role, RunId, RunState
+from transactions import DEFAULT_TENANT, Database, Principal, Role, RunId, RunState
 from transactions import rehearsal as record
 from transactions.deciding import Decision
 from transactions.desk import Outcome
@@ -87,11 +87,13 @@ class Stage:
         self._actor: Actor | None = None
         self._last: RunId | None = None
         self._url = self._director.do(theatre.database(agents, self._stack))
+        self._database = Database(self._url)
         self._surefoot = self._director.do(self._open())
 
     async def _open(self) -> Surefoot:
         surefoot = Surefoot(self._url, self._agents, settings=self._settings)
         self._stack.push_async_callback(surefoot.close)
+        self._stack.push_async_callback(self._database.close)
         return surefoot
 
     @property
@@ -198,7 +200,7 @@ class Stage:
 
     async def _note_death(self, actor: Actor) -> None:
         if actor.worker_id is not None:
-            async with self._surefoot.database.all_tenants("rehearsal.die") as session:
+            async with self._database.all_tenants("rehearsal.die") as session:
                 await record.process_is_gone(session, actor.worker_id)
 
     def until(self, state: str, run: RunId | None = None) -> None:
@@ -226,7 +228,7 @@ class Stage:
 
     async def _later(self, by: timedelta) -> None:
         await self._stop()
-        async with self._surefoot.database.all_tenants("rehearsal.later") as session:
+        async with self._database.all_tenants("rehearsal.later") as session:
             await record.let_pass(session, by)
 
     # Looking.

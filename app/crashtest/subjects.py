@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from app.agents.monthly_report.request import FLIGHTS, WEATHER
@@ -24,13 +25,13 @@ _MONTHS = ("2013-07", "2013-08")
 _HERE = __name__.rpartition(".")[0]
 _APP = _HERE.rpartition(".")[0]
 # Effects of a run, by names that are the same for every run: ?1 is the run's id.
-_PUBLISHED = """
+PUBLISHED = """
 select 'publication ' || substr(reference, instr(reference, '/') + 1) as effect, count(*) as times from publications
  where substr(reference, 1, length(?1) + 1) = ?1 || '/' group by 1"""
 _MAILED = """
 select 'mail ' || trim(body, char(10)) as effect, count(*) as times from mails
  where instr(recipients, ?1 || '@') group by 1"""
-_TICKETS = "select 'ticket ' || subject as effect, count(*) as times from tickets where customer = ?1 group by 1"
+TICKETS = "select 'ticket ' || subject as effect, count(*) as times from tickets where customer = ?1 group by 1"
 _JOBS = """
 select 'job ' || substr(reference, instr(reference, '/') + 1) as effect, count(*) as times from jobs
  where substr(reference, 1, length(?1) + 1) = ?1 || '/' group by 1"""
@@ -98,7 +99,7 @@ _BUNDLED = (
     _Bundled(
         Subject(_REPORT, None, _nothing, role="manager"),
         (
-            _Service("publishing", "SUREFOOT_PUBLISHING_URL", _PUBLISHED),
+            _Service("publishing", "SUREFOOT_PUBLISHING_URL", PUBLISHED),
             _Service("mailbox", "SUREFOOT_SMTP_URL", _MAILED),
         ),
     ),
@@ -114,10 +115,10 @@ _BUNDLED = (
             rows=(_NOTES,),
         ),
         (
-            _Service("tickets", "ERRANDS_TICKETS_URL", _TICKETS),
+            _Service("tickets", "ERRANDS_TICKETS_URL", TICKETS),
             _Service("jobs", "ERRANDS_JOBS_URL", _JOBS),
             _Service("payments", "ERRANDS_PAYMENTS_URL", _PAYMENTS),
-            _Service("publishing", "SUREFOOT_PUBLISHING_URL", _PUBLISHED),
+            _Service("publishing", "SUREFOOT_PUBLISHING_URL", PUBLISHED),
             _Service("mailbox", "SUREFOOT_SMTP_URL", _MAILED),
         ),
         _looks,
@@ -163,7 +164,7 @@ async def bundled(agent: str, forks: Forks, folder: Path, *, person: Person = "a
         return told | {"SUREFOOT_TEAM": address, "SUREFOOT_MAIL_FROM": address}
 
     def count(run_id: str) -> Mapping[str, int]:
-        return {effect: n for service, file in files.items() for effect, n in _counted(file, service.counted, run_id)}
+        return {effect: n for service, file in files.items() for effect, n in counted(file, service.counted, run_id)}
 
     input = _two_months(folder) if agent == _REPORT else bundle.subject.input
     looks = bundle.looks({service.name: file for service, file in files.items()})
@@ -178,16 +179,28 @@ def _two_months(folder: Path) -> object:
     return {"month": _MONTHS[-1], "data": str(data), "weather": str(WEATHER)}
 
 
-def _counted(file: Path, sql: str, run_id: str) -> list[tuple[str, int]]:
+def counted(file: Path, sql: str, run_id: str) -> list[tuple[str, int]]:
     with transaction(file) as connection:
         rows = cast("list[tuple[str, int]]", connection.execute(sql, (run_id,)).fetchall())
     return [(effect, times) for effect, times in rows]  # rows are sqlite3's own, not tuples
 
 
-async def start_service(name: str, file: Path, forks: Forks) -> str:
-    """Start a service; its URL. It ends with the warmed process. Raises ForkFailed."""
+async def start_service(
+    name: str,
+    file: Path,
+    forks: Forks,
+    *,
+    host: str = "127.0.0.1",
+    env: Mapping[str, str] = MappingProxyType({}),
+    before: Sequence[str] = (),
+) -> str:
+    """Start a service; its URL. It ends with the warmed process. Raises ForkFailed.
+
+    host: the address it listens on. env, before: of its process besides, as in `Forks.fork`.
+    """
     log = file.with_suffix(".log")
-    await forks.fork(f"{_APP}.demo.worlds.{name}", ["--port", "0", "--file", str(file)], env=forks.env, log=log)
+    words = ["--host", host, "--port", "0", "--file", str(file)]
+    await forks.fork(f"{_APP}.demo.worlds.{name}", words, env={**forks.env, **env}, log=log, before=before)
     for _ in range(int(_READY_S / _LOOK_S)):
         lines = log.read_text().splitlines() if log.exists() else []
         for line in lines:

@@ -14,7 +14,7 @@ from app.acting.base import told_in_words
 from app.loading import load_agents
 from app.settings import Settings
 from app.surefoot import Surefoot
-from transactions import Conflict, Role
+from transactions import Conflict, Database, Role
 
 STARTER = "demo@demo"  # no name that somebody else would have
 KEY_PREFIX = "demo-"  # the idempotency key of every run of a demo begins so
@@ -26,6 +26,7 @@ class Records:
     def __init__(self, url: str) -> None:
         self._runner = asyncio.Runner()
         self._surefoot = Surefoot(url, load_agents(None), settings=Settings(database_url=url))
+        self._whole = Database(url)
 
     def __enter__(self) -> Self:
         return self
@@ -34,6 +35,7 @@ class Records:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._runner.run(self._surefoot.close())
+        self._runner.run(self._whole.close())
         self._runner.close()
 
     def rows(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
@@ -42,6 +44,15 @@ class Records:
         async def ask() -> Sequence[Mapping[str, Any]]:
             async with told_in_words():
                 return await self._surefoot.database.query(self._surefoot.tenant, sql, **parameters)
+
+        return self._runner.run(ask())
+
+    def stored(self, sql: str, /, **parameters: object) -> Mapping[str, Any]:
+        """The only row of a statement that looks at the engine's rows as well. Raises DatabaseUnavailable."""
+
+        async def ask() -> Mapping[str, Any]:
+            async with told_in_words():
+                return (await self._whole.query_all(sql, **parameters))[0]
 
         return self._runner.run(ask())
 

@@ -135,5 +135,5 @@ def _write_report(folder: Path, facts: Facts) -> tuple[str, str]:
 def _stored(records: Records, run_ids: Sequence[str]) -> tuple[int, int]:
     """How many rows and bytes these runs have in the database."""
     sql = files("app").joinpath("demo", "stored.sql").read_text()
-    row = records.rows(sql, runs=list(run_ids))[0]
+    row = records.stored(sql, runs=list(run_ids))
     return row["n"], row["size"]

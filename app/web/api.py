@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from app.web import approvals, artifacts, desk, outbox, queue, retention, runs, schedules, undo, versions
+from app.web.health import health_routes
 from app.web.limits import BodyLimit
 from transactions import (
     Conflict,
@@ -55,24 +56,16 @@ def build_api(surefoot: "Surefoot") -> FastAPI:
     _errors(api)
     for noun in (runs, undo, versions, approvals, desk, outbox, artifacts, queue, schedules, retention):
         api.include_router(noun.router)
-    _health_routes(api, surefoot)
+    health_routes(api, surefoot)
     return api
 
 
-def _health_routes(api: FastAPI, surefoot: "Surefoot") -> None:
-    @api.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        """The process answers."""
-        return {"status": "ok"}
-
-    @api.get("/readyz")
-    async def readyz(response: Response) -> dict[str, str]:
-        """The database answers, and the worker in this process, if there is one, is not draining."""
-        await surefoot.ready()
-        if surefoot.worker is not None and surefoot.worker.draining.is_set():
-            response.status_code = 503
-            return {"status": "draining"}
-        return {"status": "ready"}
+def build_health(surefoot: "Surefoot") -> FastAPI:
+    """Only what probes ask, for a worker that serves nothing else."""
+    api = FastAPI(title="Surefoot worker", docs_url=None, redoc_url=None, openapi_url=None)
+    _errors(api)
+    health_routes(api, surefoot)
+    return api
 
 
 def _errors(api: FastAPI) -> None:

@@ -4,9 +4,12 @@ Input: `{"turns": [[["note", {"text": "a"}], ...], ...]}`: the calls of each res
 what it was told, as text. Each model request is one line in the file TEST_MODEL_LOG.
 """
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -42,6 +45,7 @@ create table if not exists scripted.drafts (name text primary key, text text not
 """
 # Short, so that a verdict of "absent" is soon believed.
 ATTEMPT_S = 3.0
+HANGS_S = 3600.0
 # In the arguments of a call: the name of the artifact that the model was shown last.
 ARTIFACT = "$artifact"
 # What was made before a transaction, by run.
@@ -66,6 +70,9 @@ def make_deps(run: Run) -> Deps:
 def says(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """The next response of the script."""
     turn = turns_so_far(messages)
+    if os.environ.get("TEST_MODEL_HANGS") == str(turn):
+        print("hangs and thinks", flush=True)
+        time.sleep(HANGS_S)
     if log := os.environ.get("TEST_MODEL_LOG"):
         with Path(log).open("a") as file:
             file.write(f"{os.getpid()} {turn}\n")
@@ -134,6 +141,34 @@ async def poison(ctx: RunContext[Deps]) -> str:
     """Kills its process, always."""
     os.kill(os.getpid(), signal.SIGKILL)
     return "never"
+
+
+@tools.read
+async def hang(ctx: RunContext[Deps], how: str) -> str:
+    """For an hour, in a process with TEST_HANGS: `waits`, `heeds nothing`, or `stops the loop`."""
+    if _hangs(how):
+        while how == "heeds nothing":
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(HANGS_S)
+        if how == "stops the loop":
+            time.sleep(HANGS_S)  # noqa: ASYNC251  that is the point
+        await asyncio.sleep(HANGS_S)
+    return f"went on after {how}"
+
+
+@tools.read
+def hang_in_a_thread(ctx: RunContext[Deps], how: str) -> str:
+    """The same, where nobody can interrupt it."""
+    if _hangs(how):
+        time.sleep(HANGS_S)
+    return f"went on after {how}"
+
+
+def _hangs(how: str) -> bool:
+    if os.environ.get("TEST_HANGS") != "1":
+        return False
+    print(f"hangs and {how}", flush=True)
+    return True
 
 
 @tools.transaction

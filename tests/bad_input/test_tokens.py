@@ -207,7 +207,7 @@ def test_the_owner_of_the_schema_administrates_without_a_token_and_decides_nothi
 def test_another_login_administrates_nothing(closed: tuple[str, str]) -> None:
     with psycopg.connect(closed[0], autocommit=True) as owner:
         owner.execute("drop role if exists surefoot_test_guest")
-        owner.execute("create role surefoot_test_guest login in role surefoot_app, surefoot_worker")
+        owner.execute("create role surefoot_test_guest login in role surefoot_api, surefoot_admin")
         try:
             guest = make_url(closed[0]).set(username="surefoot_test_guest").render_as_string(hide_password=False)
             before = dump(closed[0])

@@ -234,6 +234,58 @@ def cancelled(url: str, workflow_id: str) -> str:
     return asyncio.run(main())
 
 
+def stops_claiming(url: str, first: str, second: str) -> dict[str, Any]:
+    """One workflow is under way when claiming stops, another is enqueued after that; the first one ends in the end."""
+    seen: dict[str, Any] = {}
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def segment(run_id: str, n: int) -> None:
+        begun.set()
+        await may_end.wait()
+
+    async def main() -> None:
+        await launch(url, "a", "v1", segment)
+        await asyncio.wait_for(begun.wait(), 20)
+        engine.stop_claiming()
+        await until_async(lambda: not engine.is_claiming())
+        _enqueue(url, second)
+        seen["idle while it goes on"] = await engine.until_idle(0.5)
+        may_end.set()
+        seen["idle after it"] = await engine.until_idle(20)
+        seen["statuses"] = [status(url, first), status(url, second)]
+
+    asyncio.run(main())
+    return seen
+
+
+def slots_of_the_dead(url: str, dead: str, left: str, waiting: str) -> dict[str, Any]:
+    """A queue with one slot for all, which a dead executor has; before and after what it left is handed over."""
+    seen: dict[str, Any] = {"ran": []}
+
+    async def segment(run_id: str, n: int) -> None:
+        seen["ran"].append(f"{run_id}:{n}")
+
+    async def main() -> None:
+        await launch(url, "b", "v1", segment)
+        await DBOS.register_queue_async(
+            engine.QUEUE, polling_interval_sec=0.05, worker_concurrency=1, global_concurrency=1
+        )
+        await asyncio.sleep(1.5)  # until the thread of the queue has read that, and beyond
+        _enqueue(url, waiting)
+        await asyncio.sleep(0.5)
+        seen["before"] = [status(url, left), status(url, waiting)]
+        await engine.recover(dead)
+        await until_async(lambda: [status(url, left), status(url, waiting)] == ["SUCCESS", "SUCCESS"])
+
+    asyncio.run(main())
+    return seen
+
+
+def _enqueue(url: str, workflow_id: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("select surefoot.enqueue_segment(%s, %s)", workflow_id.split(":"))
+
+
 def its_connections(url: str) -> dict[str, str]:
     """What a connection says that the launched engine opened for itself."""
 

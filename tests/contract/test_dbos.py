@@ -141,6 +141,21 @@ def test_what_the_engine_writes_is_json_and_never_pickle(left_pending: str) -> N
     assert {row["serialization"] for row in said} == {"surefoot_json", "portable_json"}
 
 
+def test_who_stops_claiming_ends_what_it_has_and_takes_nothing_new(database_url: str) -> None:
+    enqueue(database_url)
+    assert call(dbos_cases.stops_claiming, database_url, WORKFLOW, "late:0") == {
+        "idle while it goes on": False,
+        "idle after it": True,
+        "statuses": ["SUCCESS", "ENQUEUED"],
+    }
+
+
+def test_a_slot_that_a_dead_executor_holds_is_free_once_its_work_is_handed_over(left_pending: str) -> None:
+    seen = call(dbos_cases.slots_of_the_dead, left_pending, "a", WORKFLOW, "other:0")
+    assert seen["before"] == ["PENDING", "ENQUEUED"], "until then it counts against everybody's concurrency"
+    assert sorted(seen["ran"]) == ["other:0", WORKFLOW]
+
+
 # Its connections.
 
 
@@ -212,6 +227,8 @@ COLUMNS = {
     "application_version": "text",
     "queue_name": "text",
     "serialization": "text",
+    "updated_at": "bigint",
+    "completed_at": "bigint",
 }
 
 

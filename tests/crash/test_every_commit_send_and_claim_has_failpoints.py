@@ -12,7 +12,19 @@ from app.crashtest.outcome import Outcome
 from app.crashtest.report import Report
 from tests.static.sources import modules, shown, tree
 
-OPENERS = frozenset({"transaction", "all_tenants", "removing", "_transaction", "_administration", "_commit", "commit"})
+OPENERS = frozenset(
+    {
+        "transaction",
+        "all_tenants",
+        "as_login",
+        "removing",
+        "_transaction",
+        "_administration",
+        "_as_worker",
+        "_commit",
+        "commit",
+    }
+)
 # The demo's services are the outside, with files of their own; the kit is not the product.
 OUTSIDE = ("app/demo/", "app/crashtest/")
 # Functions that hand on the name they are given.
@@ -20,10 +32,12 @@ HAND_ON = {
     "transactions/database.py:transaction": "opens under the name it is given",
     "transactions/database.py:all_tenants": "opens under the name it is given",
     "transactions/database.py:removing": "opens under the name it is given",
+    "transactions/database.py:as_login": "opens under the name it is given",
     "steps/calling.py:_commit": "commits under the name it is given",
     "steps/drive.py:once": "commits under the name it is given",
     "app/acting/base.py:_transaction": "opens under the name it is given",
     "app/acting/admin.py:_administration": "opens under the name it is given",
+    "app/acting/base.py:_as_worker": "opens under the name it is given",
 }
 # Commits that no worker of the traced runs makes; each has both failpoints by construction of `Database.transaction`.
 # The exhaustive pass kills a person's process at those that a person makes, and a worker that is asked to leave.
@@ -53,6 +67,8 @@ NOT_IN_A_RUN = {
     "principal.enable": "made by an admin",
     "token.create": "made by an admin",
     "token.revoke": "made by an admin",
+    "epoch.begin": "made by an admin, or a worker's start after a restore",
+    "effect.presume": "only after a restore: tests/races/test_epochs.py",
     "token.use": "made by whoever shows a token",
     "consumer.take": "only where an application has a local consumer: tests/races/test_local_consumer.py",
     "relay.renew": "only when a consumer takes long: tests/races/test_relay.py",
@@ -90,6 +106,8 @@ IN_RECOVERY = {
     "effect.absent": "when what was sent is proved absent",
     "effect.park": "when what can neither be looked up nor sent twice was not answered",
     "effect.back_off": "when a run takes no new work, or nobody can tell",
+    "watchdog.cut": "when a dead worker still has sessions at the server, as one that is frozen: "
+    "tests/guarantees/test_nothing_is_stranded_whoever_dies_over_the_recovery.py",
 }
 # Where else something leaves the process, or is claimed: the call in the source, and its failpoints.
 SENDS = {
@@ -109,6 +127,7 @@ SENDS = {
 CONNECTIONS = {
     "transactions/lease.py": "the heartbeat, with failpoints of its own",
     "transactions/wakeups.py": "LISTEN and NOTIFY: a lost one costs a poll, nothing else",
+    "transactions/access.py": "asks what this login may be, and for a pooler in between; writes nothing",
     "transactions/database.py": "asks for the server's version at the start",
     "transactions/clones.py": "databases for tests",
     "transactions/migrate.py": "migrations, under Alembic's own transaction, before any worker",

@@ -4,7 +4,6 @@ Shut down at once, away for seconds: a worker keeps its runs through an outage s
 here, so that a slow machine does not end it).
 """
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -15,10 +14,10 @@ import pytest
 
 from app import wiring, worker
 from app.loading import load_agents
-from tests.kit import World, Zygote, open_folder, until
+from tests.kit import World, Zygote, open_folder
 from tests.outside import Outside
+from tests.server import Server
 from tests.stage import Stage
-from transactions.local import LocalPostgres, join
 
 OUTAGE_S = 3.0
 LEASE = {"SUREFOOT_LEASE_S": "120"}
@@ -37,23 +36,6 @@ POINTS = (
     "effect.after_send",
     "segment.end.after_commit",
 )
-
-
-class Server:
-    """A Postgres of this test's own, which it may shoot."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self.joined: LocalPostgres = join(home)
-
-    def shoot(self) -> None:
-        """Immediate shutdown: no checkpoint, every connection cut."""
-        pid = int((self.joined.data / "postmaster.pid").read_text().splitlines()[0])
-        os.kill(pid, signal.SIGQUIT)
-        until("the server is gone", lambda: not Path(f"/proc/{pid}").exists())
-
-    def start(self) -> None:
-        join(self._home).leave()  # not the last member, so the server stays
 
 
 @pytest.fixture(scope="module")
@@ -135,4 +117,4 @@ def test_control_an_engine_that_does_not_know_the_outage_records_it_as_the_resul
 
 
 def connects_as_the_driver_does() -> None:
-    worker.connector = lambda url: lambda: psycopg.connect(url)
+    worker.connector = lambda url, *_, **__: lambda: psycopg.connect(url)

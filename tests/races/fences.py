@@ -9,7 +9,7 @@ from psycopg import sql
 from transactions import DEFAULT_TENANT, Tenant
 
 B = Tenant("b")
-ROLES = ("surefoot_app", "surefoot_worker")
+ROLES = ("surefoot_app", "surefoot_worker", "surefoot_api", "surefoot_admin")
 REMOVES = "surefoot_retention"  # the one role that deletes, and nothing else
 # What it may: delete from, and write of: what was removed, and that an event or an object is to tell of it.
 REMOVED = (
@@ -22,6 +22,7 @@ REMOVED = (
 WRITES = ("artifact_numbers", "events", "removals", "retention_passes", "staged_objects")
 BLINDLY = ("staged_objects",)  # of what it writes, what it does not read
 SEES = (*REMOVED, *WRITES, "agents", "limits", "retention_policies", "tenants")
+ENGINE = "surefoot_worker"  # whose connection the engine has: it removes rows of its own
 # What is the deployment's: rows of tenant `default`, which every tenant sees and none but it changes.
 DEPLOYMENT = (
     "tenants",
@@ -33,10 +34,12 @@ DEPLOYMENT = (
     "version_agents",
     "limits",
     "dispatch",
+    "epochs",
 )
 SHOWN_BY = ("worker_status", "outbox_topics", "version_status")  # views of such rows
 SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
 ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
+CLAIMED = {"actions": "IN_FLIGHT", "outbox_deliveries": "claimed"}  # which surefoot_api may not
 APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions", "approval_decisions")
 NEVER_UPDATED = (
     "staged_objects",
@@ -51,6 +54,7 @@ NEVER_UPDATED = (
     "retention_passes",
     "removals",
     "artifact_numbers",
+    "epochs",
 )  # by surefoot_app, which has no right to
 TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
@@ -90,8 +94,13 @@ def _catalogue(owner: Connection) -> Iterator[str]:
         if name in SEES:
             expected.insert(0, ("retention", "PERMISSIVE", [REMOVES], "ALL", "true", None))
         if name in DEPLOYMENT:
-            expected.insert(0, ("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
-        if policies != expected:
+            expected.append(("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
+        if name in ADMINISTRATION:
+            expected.append(("admin", "PERMISSIVE", ["surefoot_admin"], "ALL", "true", None))
+        if name in CLAIMED:
+            check = f"(state <> '{CLAIMED[name]}'::text)"
+            expected.append(("api_claims_nothing", "RESTRICTIVE", ["surefoot_api"], "UPDATE", "true", check))
+        if policies != sorted(expected):
             yield f"{name}: policies {policies}"
     for name, options in _rows(
         owner,
@@ -139,7 +148,7 @@ def _privileges(owner: Connection) -> Iterator[str]:
                 role,
                 schema,
             ):
-                if truncates or (deletes and name != TAKEN):
+                if truncates or (deletes and name != TAKEN and (schema, role) != ("dbos", ENGINE)):
                     yield f"{role} may delete from {schema}.{name}"
         for privilege in ("insert", "update"):
             if _rows(owner, "select has_table_privilege(%s, 'surefoot.schema_version', %s)", role, privilege)[0][0]:

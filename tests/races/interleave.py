@@ -24,7 +24,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from transactions import Database, Limits, Tenant
+from transactions import WORKER, Access, Database, Limits, Tenant
 from transactions.statements import load
 
 _ACTOR: ContextVar["Actor | None"] = ContextVar("actor", default=None)
@@ -90,8 +90,8 @@ class _Session(AsyncSession):
 class SteppedDatabase(Database):
     """The product's database, except that each statement and each commit of an actor waits for its turn."""
 
-    def __init__(self, url: str, limits: Limits | None = None) -> None:
-        super().__init__(url, limits)
+    def __init__(self, url: str, limits: Limits | None = None, access: Access = WORKER) -> None:
+        super().__init__(url, limits, access)
         self._sessions = async_sessionmaker(self._engine, class_=_Session, expire_on_commit=False)
 
     @asynccontextmanager

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from tests.races.interleave import Monitor, Stage, SteppedDatabase
 from transactions import (
+    API,
     DEFAULT_TENANT,
     ActionId,
     ApprovalId,
@@ -88,9 +89,11 @@ class Waiting:
 
 @dataclass(slots=True)
 class Scene:
-    """One database with three live workers, the owner's view of it, and a stage for each interleaving."""
+    """One database with three live workers, as they have it, as the administration has it (`people`) and as its owner
+    sees it, and a stage for each interleaving."""
 
     database: SteppedDatabase
+    people: SteppedDatabase
     admin: psycopg.AsyncConnection[Any]
     monitor: Monitor
     originals: dict[tuple[Kind, ...], Waiting] = field(default_factory=dict)
@@ -247,7 +250,7 @@ class Scene:
 
     async def administrate(self, body: Callable[[Any], Awaitable[object]], *, dies: bool = False) -> None:
         """What an admin does, in a transaction of its own; with `dies` nothing of it remains."""
-        async with self.database.all_tenants("admin") as session:
+        async with self.people.all_tenants("admin") as session:
             await body(session)
             if dies:
                 await session.rollback()
@@ -334,16 +337,19 @@ async def open_scene(url: str) -> AsyncGenerator[Scene]:
         await admin.execute(f'alter database "{name}" set deadlock_timeout = 20'.encode())
         await admin.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
         # An actor may stand in the middle of its transaction for as long as the others need.
-        database = SteppedDatabase(url, Limits(idle_in_transaction_s=600))
+        limits = Limits(idle_in_transaction_s=600)
+        database, people = SteppedDatabase(url, limits), SteppedDatabase(url, limits, API)
         try:
             async with database.all_tenants("register") as session:
                 for worker_id in (ADA, BOB, EVE):
                     await register(session, worker_id)
                 await serve(session, VERSION)
+            async with people.all_tenants("people") as session:
                 for name in ("ada", "bob"):
                     await principals.put(session, DEFAULT_TENANT, name, roles=MANAGER, by="test")
-            yield Scene(database, admin, monitor)
+            yield Scene(database, people, admin, monitor)
         finally:
+            await people.close()
             await database.close()
 
 

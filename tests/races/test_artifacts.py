@@ -149,7 +149,8 @@ async def test_two_sweepers_at_once_and_again(kept: Surefoot) -> None:
 
 
 async def test_the_workers_together_sweep_at_one_pace(kept: Surefoot) -> None:
-    sweepers = [Sweeper(kept.store, 0.0, lambda: None, every_s=3600.0) for _ in range(2)]
+    store = kept.store.sweeping()
+    sweepers = [Sweeper(store, 0.0, lambda: None, every_s=3600.0) for _ in range(2)]
     await kept.store.stage(DEFAULT_TENANT, CONTENT)
     await asyncio.gather(*(sweeper.run_once() for sweeper in sweepers))
     assert len(files(kept)) == 1
@@ -158,6 +159,7 @@ async def test_the_workers_together_sweep_at_one_pace(kept: Surefoot) -> None:
     assert len(files(kept)) == 2  # it is not due
     await replace(sweepers[1], every_s=0.0).run_once()
     assert len(files(kept)) == 1
+    await store.close()
 
 
 async def test_where_all_is_in_postgres_there_is_nothing_to_sweep(database_url: str) -> None:

@@ -9,9 +9,10 @@ on conflict (action_id) do nothing
 returning action_id
 
 -- name: get
+-- What may have been sent in what a restore has lost counts for the age of a key, and else until it is known of.
 select a.*, extract(epoch from a.attempt_deadline_at - clock_timestamp()) as deadline_left_s,
-       (select extract(epoch from clock_timestamp() - min(t.claimed_at))
-          from surefoot.attempts t where t.action_id = a.action_id) as since_first_s,
+       (select extract(epoch from clock_timestamp() - min(t.claimed_at)) from surefoot.attempts t where t.action_id = a.action_id
+           and (t.worker_id <> 'lost' or t.attempt = a.attempt or a.safety = 'idempotent')) as since_first_s,
        (select count(*) from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown') as unknown_attempts,
        (select count(*) from surefoot.verifications v where v.action_id = a.action_id and v.attempt = a.attempt) as asked,
        (select r.source from surefoot.receipts r where r.action_id = a.action_id order by r.receipt_id limit 1) as receipt_source,
@@ -36,7 +37,7 @@ update surefoot.actions a
        updated_at = clock_timestamp()
   from surefoot.runs r
  where a.action_id = :action_id and a.state = 'PREPARED' and a.attempt = :attempt and a.attempt < a.attempts_max
-   and r.run_id = a.run_id and (cast(:generation as bigint) is null or r.generation = :generation)
+   and not a.verify_first and r.run_id = a.run_id and (cast(:generation as bigint) is null or r.generation = :generation)
    and exists (select 1 from surefoot.outbox_deliveries d
                 where d.entry_id = a.action_id and d.consumer = 'effect' and d.state = 'claimed'
                   and d.worker_id = :worker_id and d.attempt = :ticket and d.lease_until > clock_timestamp())
@@ -109,7 +110,7 @@ returning run_id
 
 -- name: cancel_if_prepared
 update surefoot.actions a set state = 'CANCELLED', reason = :reason, settled_at = clock_timestamp(), updated_at = clock_timestamp()
- where action_id = any(:action_ids) and state = 'PREPARED' and not (a.safety = 'idempotent' and exists (
+ where action_id = any(:action_ids) and state = 'PREPARED' and not a.verify_first and not (a.safety = 'idempotent' and exists (
         select 1 from surefoot.attempts t where t.action_id = a.action_id and t.outcome = 'unknown' and not exists (
             select 1 from surefoot.decisions d where d.action_id = t.action_id and d.attempt = t.attempt and d.outcome = 'absent')))
 returning action_id

@@ -28,7 +28,23 @@ update surefoot.workers set state = 'dead', ended_at = clock_timestamp(), reason
 returning worker_id
 
 -- name: try_watchdog_lock
-select pg_try_advisory_xact_lock(hashtext('surefoot.watchdog')) as mine
+-- Who has it and hangs, in a statement or between two, is stopped by the server: nobody waits for its lock longer.
+select set_config('statement_timeout', :hold_ms, true), set_config('lock_timeout', :hold_ms, true),
+       set_config('idle_in_transaction_session_timeout', :hold_ms, true),
+       pg_try_advisory_xact_lock(hashtext('surefoot.watchdog')) as mine
+
+-- name: sessions_of_dead
+-- By the name that `connecting.application_name` gives them.
+select a.pid, a.application_name from pg_stat_activity a
+  join surefoot.workers w on a.application_name = 'surefoot ' || right(w.worker_id, 54)
+ where a.datname = current_database() and w.state = 'dead'
+
+-- name: end_session_if_still
+select pg_terminate_backend(a.pid) as ended from pg_stat_activity a
+ where a.pid = :pid and a.application_name = :application_name
+
+-- name: stranded
+select * from surefoot.stranded order by since, workflow_id
 
 -- name: dead_with_pending
 select distinct w.worker_id from surefoot.workers w

@@ -22,6 +22,10 @@ class Place:
     file: Path
 
     @property
+    def host(self) -> str:
+        return str(self.listener.getsockname()[0])
+
+    @property
     def port(self) -> int:
         return int(self.listener.getsockname()[1])
 
@@ -47,22 +51,23 @@ def transaction(file: Path, *, create: bool = False) -> Generator[sqlite3.Connec
 
 
 def take_place(name: str, arguments: Sequence[str] | None = None) -> Place:
-    """Reads `--port` and `--file` and listens. Ends the process with one sentence when the port cannot be had."""
+    """Reads `--host`, `--port` and `--file` and listens. Ends the process with one sentence when it cannot."""
     parser = argparse.ArgumentParser(prog=f"python -m app.demo.worlds.{name}")
-    parser.add_argument("--port", type=int, required=True, help="port on 127.0.0.1; 0 picks a free one")
+    parser.add_argument("--host", default=HOST, help="address to listen on")
+    parser.add_argument("--port", type=int, required=True, help="port; 0 picks a free one")
     parser.add_argument("--file", type=Path, required=True, help="SQLite file that keeps everything")
     given = parser.parse_args(arguments)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of a killed service is free at once
     try:
-        listener.bind((HOST, given.port))
+        listener.bind((given.host, given.port))
     except (OSError, OverflowError) as error:
         listener.close()
-        parser.exit(2, f"{name}: cannot listen on {HOST}:{given.port} ({error}); choose another --port, or 0.\n")
+        parser.exit(2, f"{name}: cannot listen on {given.host}:{given.port} ({error}); choose another --port, or 0.\n")
     listener.listen(128)
     return Place(listener=listener, file=given.file)
 
 
 def announce(place: Place, scheme: str) -> None:
     """Tells whoever started the service that it can be reached from now on."""
-    print(f"ready {scheme}://{HOST}:{place.port}", flush=True)
+    print(f"ready {scheme}://{place.host}:{place.port}", flush=True)

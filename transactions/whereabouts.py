@@ -1,0 +1,36 @@
+"""Where a database is: which cluster, which timeline of its log, which number there. A restored one is elsewhere."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """As far as the server lets one ask; None: it does not say.
+
+    A copy of the files of a cluster, or a snapshot of its disk, is at the same place as the original.
+    """
+
+    system_id: str | None = None
+    timeline: int | None = None
+    database_id: str | None = None
+
+    def is_at(self, other: "Whereabouts") -> bool:
+        """Whether nothing that both say is different."""
+        return not self.difference(other)
+
+    def difference(self, now: "Whereabouts") -> str:
+        """What is different now, in words that follow "the database"; empty when nothing is."""
+        if _differ(self.system_id, now.system_id):
+            return f"is on another cluster ({now.system_id}) than before ({self.system_id}): it was restored or copied"
+        if _differ(self.timeline, now.timeline):
+            return (
+                f"is on timeline {now.timeline} of its log, and was on {self.timeline}: "
+                "it was restored, or a standby has taken over"
+            )
+        if _differ(self.database_id, now.database_id):
+            return f"is number {now.database_id} on its cluster, and was {self.database_id}: it was restored or copied"
+        return ""
+
+
+def _differ(before: object, now: object) -> bool:
+    return before is not None and now is not None and before != now
