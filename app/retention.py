@@ -16,6 +16,7 @@ from typing import get_args
 
 from transactions import DEFAULT_TENANT, Database, Session, Tenant, is_forbidden, is_transient, removal, retention
 from transactions import leftovers as left
+from transactions.access import NO_RIGHT
 from transactions.removal import START, After, Batch
 from transactions.retention import FOREVER, POLICY_KINDS, Group, Keep, Kind, PolicyKind
 
@@ -26,10 +27,6 @@ _PAUSE_S_MIN = 0.02
 _SELDOM = 60.0  # what grows slowly is looked at so many times as seldom
 SELDOM: Sequence[Kind] = ("orphans", "counters", "numbers", "workers", "tokens", "records")
 KINDS: Sequence[Kind] = get_args(Kind)
-NO_RIGHT = (
-    "This process's database login may not remove anything, for it has not the role surefoot_retention: workers whose "
-    "login has it do so by themselves."
-)
 
 Step = Callable[[Session, After, int], Awaitable[Batch]]
 

@@ -11,16 +11,17 @@ _log = logging.getLogger("surefoot.router")
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """One active at a time; safe to run twice, and to die in the middle of."""
+    """One active at a time; safe to run twice, and to die in the middle of. hold_s: as that of the watchdog."""
 
     database: Database
     version: str
     grace_s: float
+    hold_s: float = 10.0
 
     async def run_once(self) -> None:
         """A version without a worker for the grace is gone: another takes its place, what only it can read is held."""
         async with self.database.all_tenants("watchdog.route") as session:
-            if not await routing.lock(session):
+            if not await routing.lock(session, hold_s=self.hold_s):
                 return
             for version in await versions.replace_what_is_gone(session, gone_s=self.grace_s):
                 _log.warning("version %r is current: the one before it has no worker any more", version)

@@ -170,8 +170,8 @@ def _unless(left: threading.Event, end: Callable[[str], None]) -> Callable[[str]
 def _watchdog(
     duties: Database, worker_id: WorkerId, version: str, settings: Settings, still_mine: Callable[[], None]
 ) -> Watchdog:
-    router = Router(duties, version, settings.version_grace_s)
     hold_s = settings.lease_s / _HOLDS_A_LEASE
+    router = Router(duties, version, settings.version_grace_s, hold_s)
     return Watchdog(
         duties, worker_id, version, settings.watchdog_s, settings.stalls_max, still_mine, router, hold_s=hold_s
     )

@@ -37,8 +37,9 @@ from transactions import (
 )
 from transactions.access import require_worker
 from transactions.connecting import application_name
-from transactions.database import connector
+from transactions.database import connector, looking
 from transactions.lease import Lease, now
+from transactions.whereabouts import Whereabouts
 
 _INTERRUPTS = "interrupts"
 _CANCEL_S = 0.25
@@ -93,7 +94,7 @@ class Worker:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
         await require_worker(self.database.url)
         await self.store.check()
-        await self._arrive()
+        here = await self._arrive()
         registered_at = now()
         async with self.database.all_tenants("worker.register") as session:
             await workers.register(
@@ -114,13 +115,13 @@ class Worker:
         for one in (self.database, self.duties):
             one.only_while(self.still_mine)
         try:
-            await self._begin()
+            await self._begin(here)
         except BaseException:
             engine.stop_claiming()
             await asyncio.to_thread(self.lease.release_now)  # nobody waits for a lease that nobody uses
             raise
 
-    async def _begin(self) -> None:
+    async def _begin(self, here: Whereabouts) -> None:
         await self.wakeups.start()
         await engine.launch(
             engine.EngineSettings(
@@ -130,6 +131,7 @@ class Worker:
                     self.database.limits,
                     application=application_name(self.worker_id),
                     role=self.database.access.unbound,
+                    look=looking(here, self.end),
                 ),
                 executor_id=self.worker_id,
                 version=self.version,
@@ -151,8 +153,11 @@ class Worker:
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 
-    async def _arrive(self) -> None:
-        """Before anything of this worker is there: if the database was restored, what is open is looked for first."""
+    async def _arrive(self) -> Whereabouts:
+        """Before anything of this worker is there: if the database was restored, what is open is looked for first.
+
+        Where it is. From then on nothing is done on a connection that finds it elsewhere.
+        """
         async with self.database.all_tenants("worker.arrive") as session:
             here, begun = await epochs.arrive(session, by=self.worker_id)
         if begun is not None:
@@ -163,6 +168,7 @@ class Worker:
             )
         for one in (self.database, self.duties):
             one.stay_at(here, self.end)
+        return here
 
     async def _announce(self, session: Session) -> None:
         """What this worker serves, in one order everywhere: each locks its row."""

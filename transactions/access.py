@@ -2,6 +2,7 @@
 
 surefoot_api    surefoot_admin      the API: one tenant's rows, and no claim; tokens, principals, tenants
 surefoot_app    surefoot_worker     a worker: tools, bound to a tenant; its own loops, and the engine
+surefoot_retention                  a worker, too: it alone may delete what is over
 """
 
 import asyncio
@@ -17,11 +18,17 @@ from transactions.errors import DatabaseUnavailable, Forbidden
 _CONNECT_S = 5
 _LOOK_S = 5.0
 _LOOKS = 3
+REMOVES = "surefoot_retention"
+NO_RIGHT = (
+    "This process's database login may not remove anything, for it has not the role surefoot_retention: workers whose "
+    "login has it do so by themselves."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`bound`: the role of transactions of one tenant; `unbound`: of those that serve all.
+    """`bound`: the role of transactions of one tenant; `unbound`: of those that serve all; `removes`: whether its login
+    is given the role that removes, too.
 
     options: settings are sent when a connection is made, which a pooler refuses. prepares: the server keeps prepared
     statements, which a pooler that hands a connection on after each transaction does not survive.
@@ -31,14 +38,23 @@ class Access:
     unbound: str
     options: bool
     prepares: bool
+    removes: bool
+
+    @property
+    def roles(self) -> Sequence[str]:
+        """All that its login is given."""
+        return (self.bound, self.unbound, *((REMOVES,) if self.removes else ()))
 
 
-API = Access("surefoot_api", "surefoot_admin", options=False, prepares=False)
-WORKER = Access("surefoot_app", "surefoot_worker", options=True, prepares=True)
+API = Access("surefoot_api", "surefoot_admin", options=False, prepares=False, removes=False)
+WORKER = Access("surefoot_app", "surefoot_worker", options=True, prepares=True, removes=True)
+ROLES: Sequence[str] = (*API.roles, *WORKER.roles)
 
 
 def refused(role: str) -> Forbidden:
     """What is said when the database does not let this login act under the role."""
+    if role == REMOVES:
+        return Forbidden(NO_RIGHT)
     what = "serve the API" if role in (API.bound, API.unbound) else "be a worker"
     return Forbidden(
         f"This login of the database may not {what} ({role}): set DATABASE_URL to one that may, or to that of the "

@@ -14,9 +14,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-from transactions.access import WORKER, Access, refused
+from transactions.access import REMOVES, WORKER, Access, refused
 from transactions.connecting import Limits, parameters
-from transactions.errors import DatabaseUnavailable, Fenced, StoreUnavailable
+from transactions.errors import DatabaseUnavailable, Fenced, Forbidden, StoreUnavailable
 from transactions.failpoints import failpoint
 from transactions.ids import Tenant
 from transactions.whereabouts import Whereabouts
@@ -81,9 +81,9 @@ class Database:
     async def removing(self, name: str) -> AsyncGenerator[AsyncSession]:
         """One transaction of the role that may delete, which sees every tenant's rows.
 
-        Raises psycopg's InsufficientPrivilege for a login that may not take that role.
+        Raises Forbidden for a login that may not take that role.
         """
-        async with self._transaction(name, role="surefoot_retention", tenant=Tenant("")) as session:
+        async with self._transaction(name, role=REMOVES, tenant=Tenant("")) as session:
             yield session
 
     @asynccontextmanager
@@ -118,18 +118,8 @@ class Database:
 
         on_moved: called with what is different; it must not return.
         """
-
-        def look(connection: Any, _: object) -> None:
-            cursor = connection.cursor()
-            cursor.execute("select system_id, timeline, database_id from surefoot.whereabouts()")
-            found = Whereabouts(*cursor.fetchone())
-            cursor.close()
-            connection.rollback()
-            if difference := here.difference(found):
-                on_moved(f"The database {difference}")
-                raise Fenced(f"the database {difference}")
-
-        event.listen(self._engine.sync_engine, "connect", look)
+        look = looking(here, on_moved)
+        event.listen(self._engine.sync_engine, "connect", lambda connection, _: look(connection))
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -174,8 +164,10 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether the database does not let this login do it."""
-    return isinstance(error, DBAPIError) and isinstance(error.orig, psycopg.errors.InsufficientPrivilege)
+    """Whether the database does not let this login do it, or take the role for it."""
+    if isinstance(error, DBAPIError):
+        return isinstance(error.orig, psycopg.errors.InsufficientPrivilege)
+    return isinstance(error, Forbidden)
 
 
 def is_unstorable(error: BaseException) -> bool:
@@ -236,10 +228,36 @@ def _parse(url: str) -> sqlalchemy.URL:
     )
 
 
+def looking(here: Whereabouts, on_moved: Callable[[str], None]) -> Callable[[psycopg.Connection], None]:
+    """What is asked of each new connection: whether it finds the database where it was. It raises Fenced where not,
+    after `on_moved`, which must not return, was told what is different.
+    """
+
+    def look(connection: psycopg.Connection) -> None:
+        cursor = connection.cursor()
+        cursor.execute("select system_id, timeline, database_id from surefoot.whereabouts()")
+        found = cursor.fetchone()
+        assert found is not None
+        cursor.close()
+        connection.rollback()
+        if difference := here.difference(Whereabouts(*found)):
+            on_moved(f"The database {difference}")
+            raise Fenced(f"the database {difference}")
+
+    return look
+
+
 def connector(
-    url: str, limits: Limits | None = None, *, application: str = "surefoot engine", role: str | None = None
+    url: str,
+    limits: Limits | None = None,
+    *,
+    application: str = "surefoot engine",
+    role: str | None = None,
+    look: Callable[[psycopg.Connection], None] | None = None,
 ) -> Callable[[], psycopg.Connection]:
     """How the engine opens its connections, under this role: a failure to connect says so by its SQLSTATE, 08001.
+
+    look: asked of each, before anything is done on it.
 
     The engine pauses while the database is away, but knows that by the driver's words, which differ where a Unix
     socket is missing or a name does not resolve; what it does not know it records as the failure of the run.
@@ -249,9 +267,12 @@ def connector(
 
     def connect() -> psycopg.Connection:
         try:
-            return psycopg.connect(plain, **given)
+            connection = psycopg.connect(plain, **given)
         except psycopg.OperationalError as error:
             raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error
+        if look is not None:
+            look(connection)
+        return connection
 
     return connect
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, text
 
-from transactions.access import API, WORKER, Access
+from transactions.access import API, ROLES, WORKER, Access
 from transactions.errors import InvalidInput
 
 Kind = Literal["api", "worker"]
@@ -16,8 +16,8 @@ _LOGIN = text(
     "select rolcanlogin, rolinherit, "
     "rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication as powerful, "
     "pg_has_role(rolname, (select nspowner from pg_namespace where nspname = 'surefoot'), 'member') as owns, "
-    "array(select r.rolname from pg_roles r where r.rolname in ('surefoot_app', 'surefoot_worker', 'surefoot_api', "
-    "'surefoot_admin') and pg_has_role(l.rolname, r.oid, 'member')) as has "
+    "array(select r.rolname from pg_roles r where r.rolname = any(:roles) and pg_has_role(l.rolname, r.oid, 'member')) "
+    "as has "
     "from pg_roles l where rolname = :name"
 )
 
@@ -38,11 +38,11 @@ def let_in(connection: Connection, login: Login) -> None:
     name = quote(login.name)
     database = connection.execute(text("select current_database()")).scalar_one()
     connection.execute(text(f"grant connect on database {quote(database)} to {name}"))
-    connection.execute(text(f"grant {access.bound}, {access.unbound} to {name}"))
+    connection.execute(text(f"grant {', '.join(access.roles)} to {name}"))
 
 
 def _check(connection: Connection, login: Login, access: Access) -> None:
-    row = connection.execute(_LOGIN, {"name": login.name}).mappings().one_or_none()
+    row = connection.execute(_LOGIN, {"name": login.name, "roles": [*ROLES]}).mappings().one_or_none()
     if row is None or not row["rolcanlogin"]:
         raise InvalidInput(
             f"There is no login {login.name!r}: make it first, such as with `create role {login.name} login password "
@@ -53,7 +53,7 @@ def _check(connection: Connection, login: Login, access: Access) -> None:
             f"The login {login.name!r} is a superuser, owns schema surefoot, or may make roles or databases, so no "
             "grant binds it: make a plain login for this."
         )
-    if more := sorted(set(row["has"]) - {access.bound, access.unbound}):
+    if more := sorted(set(row["has"]) - {*access.roles}):
         raise InvalidInput(
             f"The login {login.name!r} has {', '.join(more)} already, and a login serves the API or is a worker: "
             f"take it away (`revoke {', '.join(more)} from {login.name}`), or use another login."

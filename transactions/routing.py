@@ -33,9 +33,9 @@ class Misrouted:
     segment: int | None
 
 
-async def lock(session: AsyncSession) -> bool:
-    """Whether this transaction is the one active router, until it ends."""
-    row = await fetch_one(session, _ROUTING["try_router_lock"])
+async def lock(session: AsyncSession, *, hold_s: float) -> bool:
+    """Whether this transaction is the one active router, until it ends; hold_s: as that of `workers.watchdog_lock`."""
+    row = await fetch_one(session, _ROUTING["try_router_lock"], hold_ms=str(int(hold_s * 1000)))
     return row is not None and bool(row["mine"])
 
 

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.acting.base import Base, told_in_words
-from app.retention import KINDS, NO_RIGHT, Removed, Retention
+from app.retention import KINDS, Removed, Retention
 from transactions import DEFAULT_TENANT, Forbidden, InvalidInput, Role, Tenant, is_forbidden, retention
+from transactions.access import NO_RIGHT
 from transactions.retention import POLICY_KINDS, Kind
 
 _REST = 0.5  # somebody waits for it
@@ -62,18 +63,18 @@ class RetentionActs(Base):
         all.
 
         dry_run: only say what would go. seconds_max: come to an end then, and say so (`more`). Raises InvalidInput,
-        Forbidden.
+        Forbidden, also where this process's login may not remove: one of the API alone may not.
         """
         self.who.need(Role.ADMIN)
         own = None if self.tenant == DEFAULT_TENANT else self.tenant
         until = None if seconds_max is None else asyncio.get_running_loop().time() + seconds_max
         chosen = _chosen(kinds, of_tenant=own is not None)
-        if not dry_run:  # who had it done is told, also when there is nothing to do
-            async with told_in_words(), self.database.all_tenants("retention.asked") as session:
-                for kind in chosen:
-                    await retention.tell(session, self.tenant, kind, by=self.who.name, items=0, rows=0)
         loop = Retention(self.database, self.keep, lambda: None, rest=_REST)
         async with _with_the_right(), told_in_words():
+            if not dry_run:  # who had it done is told, also when there is nothing to do
+                async with self.database.removing("retention.asked") as session:
+                    for kind in chosen:
+                        await retention.tell(session, self.tenant, kind, by=self.who.name, items=0, rows=0)
             return [
                 await loop.go_through(kind, by=self.who.name, dry=dry_run, tenant=own, until=until) for kind in chosen
             ]

@@ -10,10 +10,10 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from app import Surefoot
-from app.retention import NO_RIGHT
 from tests.bad_input.sentences import sentence
 from tests.forked import surefoot
 from transactions import Forbidden, InvalidInput, NotFound
+from transactions.access import NO_RIGHT
 
 NO_AGE = "is no age to keep to: give 1 to"
 
@@ -74,7 +74,7 @@ async def test_a_login_that_may_not_remove_is_told_so_and_may_look(database_url:
     login = sql.Identifier(name)
     with psycopg.connect(database_url, autocommit=True) as owner:
         owner.execute(sql.SQL("create role {} login").format(login))
-        owner.execute(sql.SQL("grant surefoot_app, surefoot_worker to {}").format(login))
+        owner.execute(sql.SQL("grant surefoot_api, surefoot_admin to {}").format(login))
         try:
             it = Surefoot(make_url(database_url).set(username=name).render_as_string(hide_password=False), [])
             with pytest.raises(Forbidden) as told:

@@ -91,10 +91,11 @@ def test_each_login_may_do_to_each_table_what_the_matrix_says(each: Estate) -> N
 @pytest.mark.parametrize(
     "tampering",
     [
-        "grant delete on surefoot.runs to surefoot_worker",
+        "grant delete on surefoot.principals to surefoot_worker",
+        "grant delete on surefoot.runs to surefoot_api",
         "grant update (generation) on surefoot.runs to surefoot_api",
         "grant truncate on dbos.workflow_status to surefoot_worker",
-        "grant select on surefoot.api_tokens to surefoot_worker",
+        "grant update on surefoot.api_tokens to surefoot_worker",
     ],
 )
 def test_control_a_right_too_many_is_seen(new: Estate, tampering: str) -> None:
@@ -225,7 +226,7 @@ def test_a_login_that_could_do_more_is_not_let_in(new: Estate) -> None:
             ("--worker-login boss", "The login 'boss' is a superuser, owns schema surefoot, or may make roles"),
             ("--worker-login dba", "The login 'dba' is a superuser, owns schema surefoot, or may make roles"),
             ("--worker-login people", "The login 'people' has surefoot_admin, surefoot_api already"),
-            ("--api-login hands", "The login 'hands' has surefoot_app, surefoot_worker already"),
+            ("--api-login hands", "The login 'hands' has surefoot_app, surefoot_retention, surefoot_worker already"),
             (
                 "--api-login stiff",
                 "The login 'stiff' does not inherit what its roles may: say `alter role stiff inherit`",

@@ -39,6 +39,8 @@ DEPLOYMENT = (
 SHOWN_BY = ("worker_status", "outbox_topics", "version_status")  # views of such rows
 SECRET = ("api_tokens",)  # nothing that runs under surefoot_app reads it
 ADMINISTRATION = ("tenants", "principals", "api_tokens")  # nor changes these
+# Which an administrator of the deployment changes over the API.
+ADMINISTERED = (*ADMINISTRATION, "limits", "retention_policies", "versions", "version_agents", "agents")
 CLAIMED = {"actions": "IN_FLIGHT", "outbox_deliveries": "claimed"}  # which surefoot_api may not
 APPEND_ONLY = ("receipts", "events", "inbox", "artifacts", "verifications", "decisions", "approval_decisions")
 NEVER_UPDATED = (
@@ -95,7 +97,7 @@ def _catalogue(owner: Connection) -> Iterator[str]:
             expected.insert(0, ("retention", "PERMISSIVE", [REMOVES], "ALL", "true", None))
         if name in DEPLOYMENT:
             expected.append(("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
-        if name in ADMINISTRATION:
+        if name in ADMINISTERED:
             expected.append(("admin", "PERMISSIVE", ["surefoot_admin"], "ALL", "true", None))
         if name in CLAIMED:
             check = f"(state <> '{CLAIMED[name]}'::text)"

@@ -1,5 +1,7 @@
 -- name: try_router_lock
-select pg_try_advisory_xact_lock(hashtext('surefoot.router')) as mine
+select set_config('statement_timeout', :hold_ms, true), set_config('lock_timeout', :hold_ms, true),
+       set_config('idle_in_transaction_session_timeout', :hold_ms, true),
+       pg_try_advisory_xact_lock(hashtext('surefoot.router')) as mine
 
 -- name: misrouted
 with live as materialized (

@@ -3,7 +3,7 @@
 create view surefoot.stranded with (security_invoker = true) as
 select x.run_id, x.tenant, x.segment, x.run_id || ':' || x.segment as workflow_id, x.engine, x.worker_id, x.version, x.since, x.why,
        case when exists (select 1 from surefoot.workers w where w.state = 'live' and w.lease_until > clock_timestamp())
-            then 'nothing, if it is gone in a moment; else see the log of the live workers for its run'
+            then 'nothing, if it is gone in a moment, or held; else see the log of the live workers for its run'
             else 'start a worker that serves its agent' end as what_to_do
 from (
     select s.run_id, s.tenant, s.n as segment, d.status as engine, d.executor_id as worker_id, d.application_version as version,
@@ -29,11 +29,20 @@ from (
        and (d.workflow_uuid is null or d.status not in ('PENDING', 'ENQUEUED', 'DELAYED'))
     union all
     select s.run_id, s.tenant, s.n, d.status, d.executor_id, d.application_version,
-           to_timestamp(d.updated_at / 1000.0), 'no live worker is of version ' || d.application_version
+           to_timestamp(d.updated_at / 1000.0), 'no worker of version ' || d.application_version || ' takes work'
       from dbos.workflow_status d
       join surefoot.segments s on s.run_id = substring(d.workflow_uuid from '^(.*):[0-9]+$') and s.state = 'open'
        and s.n = substring(d.workflow_uuid from ':([0-9]{1,9})$')::integer
      where d.status in ('ENQUEUED', 'DELAYED') and d.name = 'surefoot.segment' and d.application_version is not null
-       and not exists (select 1 from surefoot.workers w where w.state = 'live' and w.version = d.application_version)) x;
+       and not exists (select 1 from surefoot.workers w where w.state = 'live' and w.lease_until > clock_timestamp()
+                          and w.draining_at is null and w.version = d.application_version)
+    union all
+    -- What waits for its turn, or is delayed, is found by a dispatcher of any worker, and is not stranded while there is one.
+    select s.run_id, s.tenant, s.n, null, null, null, s.queued_at, 'it is ' || s.state || ', and no live worker looks at the queue'
+      from surefoot.segments s
+      join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n and r.state = 'queued'
+     where s.state in ('waiting', 'delayed') and s.queued_at <= clock_timestamp()
+       and not exists (select 1 from surefoot.workers w where w.state = 'live' and w.lease_until > clock_timestamp()
+                          and w.draining_at is null)) x;
 
 grant select on surefoot.stranded to surefoot_app, surefoot_worker;
