@@ -270,8 +270,12 @@ def connector(
             connection = psycopg.connect(plain, **given)
         except psycopg.OperationalError as error:
             raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error
-        if look is not None:
-            look(connection)
+        try:
+            if look is not None:
+                look(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     return connect
