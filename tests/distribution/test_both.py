@@ -59,7 +59,7 @@ async def gone(hands: Database, worker_id: str) -> None:
 
 
 async def test_people_say_what_holds_and_have_runs_held_and_moved(each: Estate) -> None:
-    async with both(each) as (people, hands):
+    async with both(each) as (people, _):
         await people.set_limit(agent="scripted", running_max=0)
         await people.set_limit(agent="scripted", running_max=1)
         assert [limit["running_max"] for limit in await people.limits(everywhere=True)] == [1]
