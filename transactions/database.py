@@ -119,7 +119,11 @@ class Database:
         on_moved: called with what is different; it must not return.
         """
         look = looking(here, on_moved)
-        event.listen(self._engine.sync_engine, "connect", lambda connection, _: look(connection))
+
+        def connected(connection: Any, _: object) -> None:
+            look(connection)
+
+        event.listen(self._engine.sync_engine, "connect", connected)
 
     async def close(self) -> None:
         await self._engine.dispose()
