@@ -72,8 +72,8 @@ def worlds(*, segments_min: int = 0, workers_min: int = 0, limits_min: int = 0) 
     )
 
 
-# In which something is limited, and something waits for it.
-BUSY = worlds(segments_min=3, workers_min=1, limits_min=1)
+# In which much waits, and something is limited.
+BUSY = worlds(segments_min=12, workers_min=1, limits_min=1)
 
 
 # The model.
