@@ -34,6 +34,8 @@ from (
       join surefoot.segments s on s.run_id = substring(d.workflow_uuid from '^(.*):[0-9]+$') and s.state = 'open'
        and s.n = substring(d.workflow_uuid from ':([0-9]{1,9})$')::integer
      where d.status in ('ENQUEUED', 'DELAYED') and d.name = 'surefoot.segment' and d.application_version is not null
-       and not exists (select 1 from surefoot.workers w where w.state = 'live' and w.version = d.application_version)) x;
+       -- While there is no worker at all, what is queued waits for the next one, whatever its version.
+       and (select bool_and(w.version <> d.application_version) from surefoot.workers w
+             where w.state = 'live' and w.lease_until > clock_timestamp())) x;
 
 grant select on surefoot.stranded to surefoot_app, surefoot_worker;
