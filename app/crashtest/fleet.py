@@ -82,12 +82,8 @@ async def play(options: Options) -> Report:
             return await until_committed(lambda: surefoot.database.query(tenant, sql, **parameters), lambda: None)
 
         fleet = _Fleet(ground, options, Crew(ground, query), query)
-        keeping = asyncio.create_task(fleet.crew.keep())
-        try:
-            return await fleet.play(keeping)
-        finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:  # whoever of both fails ends the other
+            return await fleet.play(group.create_task(fleet.crew.keep()))
 
 
 @dataclass(slots=True)

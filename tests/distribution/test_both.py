@@ -149,19 +149,21 @@ async def test_workers_remove_what_is_over_and_people_are_told_that_they_may_not
         each.rows("postgres", "delete from surefoot.removals")
 
 
-async def test_what_waits_is_stranded_only_where_no_live_worker_looks_at_the_queue(new: Estate) -> None:
+async def test_what_waits_is_stranded_only_where_no_dispatcher_would_take_it(new: Estate) -> None:
     stranded = "select why from surefoot.stranded where run_id = %s"
     async with both(new) as (people, hands):
         await people.set_limit(agent="scripted", running_max=0)
-        run_id = await people.start("scripted", NOTHING)
-        later = await people.start("scripted", NOTHING, delay_s=3600)
+        waits = await people.start("scripted", NOTHING)
+        delayed = await people.start("scripted", NOTHING, delay_s=3600)
         worker_id = await live(hands)
-        assert new.rows("postgres", stranded, run_id) == []
-        async with hands.all_tenants("worker.drain") as session:
-            await workers.drain(session, worker_id)
-        assert new.rows("postgres", stranded, run_id) == [("it is waiting, and no live worker looks at the queue",)]
-        assert new.rows("postgres", stranded, later) == []
+        assert new.rows("postgres", stranded, waits) == new.rows("postgres", stranded, delayed) == []
+        new.rows("postgres", "update surefoot.segments set queued_at = now() where run_id = %s", delayed)
+        assert new.rows("postgres", stranded, delayed) == [("it is delayed, and was due",)]
+        async with hands.all_tenants("queue.look") as session:
+            await admitting.look(session, fresh_s=0)
+        assert new.rows("postgres", stranded, delayed) == []
         await gone(hands, worker_id)
-        for one in (run_id, later):
+        for one in (waits, delayed):
             await people.cancel(one, reason="enough")
+            assert new.rows("postgres", stranded, one) == []
         await people.unset_limit(agent="scripted")
