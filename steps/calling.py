@@ -15,6 +15,7 @@ from steps.seat import Seat, settled_value
 from steps.spec import Spec
 from steps.weighing import Large, TooLarge, large
 from transactions import (
+    UNSTORABLE,
     ActionId,
     ActionState,
     ApprovalState,
@@ -26,8 +27,8 @@ from transactions import (
     TransactionTooLong,
     actions,
     approvals,
-    canonical_json,
     failures,
+    is_storable,
     is_transient,
     keys,
     number_fenced,
@@ -58,10 +59,8 @@ class Calling:
         async def value() -> Done:
             result = self.spec.dump(await call())
             found = large(result, inline_bytes=None if self.spec.inline else self.seat.inline_bytes)
-            if "\\u0000" in canonical_json(result):
-                return Done(
-                    {"raised": f"{self.spec.name} returned a NUL character, which Postgres cannot store: remove it"}
-                )
+            if not is_storable(result):
+                return Done({"raised": f"{self.spec.name} returned {UNSTORABLE}: remove it"})
             return Done({"value": result}) if found is None else Done({"value": await keep(found), "artifacts": True})
 
         return await self.safely(value)

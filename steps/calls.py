@@ -28,6 +28,7 @@ from transactions import (
     attempts,
     outbox,
     receipts,
+    revisions,
 )
 from transactions.actions import Ticket
 
@@ -95,11 +96,23 @@ class Call(Calling):
     # A transaction: the caller's rows, the ledger, the receipt, the outbox and the event are one commit.
 
     async def transaction(self) -> Done:
-        done = await self._prepared_transaction(self)
+        done = await self._prepared_transaction(await self._meant())
         self.seat.bench.wakeups.poke("outbox")
         if self.spec.key is not None:
             await wake_sharers(self.seat.bench.database)
         return done
+
+    async def _meant(self) -> "Call":
+        """What a person has made of it: the slow work is done for that, and not for what they put right."""
+        if self.spec.before is None or self.spec.approval is None:
+            return self
+
+        async def look(session: Session) -> "Call":
+            first = await actions.find(session, self.request.action_id)
+            row = None if first is None else await revisions.current(session, first)
+            return self if row is None or not row["revises"] else self._revised(row)
+
+        return await self._commit("tool.load", look)
 
     async def _prepared_transaction(self, means: "Call") -> Done:
         """The slow work for what the call means, and the transaction, if it means that still."""

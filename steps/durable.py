@@ -16,7 +16,7 @@ from steps.declaring import ToolError
 from steps.requires import After
 from steps.spec import RESULT_BYTES_MAX, Spec
 from steps.tools import Tools
-from transactions import InvalidInput, Run
+from transactions import InvalidInput, Run, canonical_json
 from transactions.migrate import Tables
 from transactions.undo import Way
 
@@ -94,6 +94,14 @@ class DurableAgent(Generic[D]):
 
     def parse_input(self, value: object) -> JsonValue:
         """The input in its canonical JSON form. Raises InvalidInput with what is wrong with it."""
+        try:
+            canonical_json(cast(JsonValue, value))
+        except TypeError:
+            pass  # a program's own objects: the type of the input knows them
+        except ValueError as error:  # which that type might take for null
+            raise InvalidInput(
+                f"The input of {self.name} is not JSON ({error}): correct it and start again."
+            ) from error
         try:
             request = self.input.validate_python(value)
         except ValidationError as error:

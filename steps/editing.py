@@ -1,6 +1,8 @@
 """What an approver changes: the arguments that the call has then, and what its approval is bound to."""
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,10 +13,11 @@ from steps.bench import run_of
 from steps.durable import DurableAgent
 from steps.gate import Gate
 from steps.spec import Spec
-from transactions import ActionId, ArtifactStore, Database, InvalidInput, Run, Session, Tx
+from transactions import ActionId, ArtifactStore, Database, InvalidInput, Run, Session, TransactionTooLong, Tx, failures
 from transactions.approvals import Question
 
 _ARGUMENTS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+_log = logging.getLogger("surefoot.editing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Edit:
     action_id: ActionId
     request: Mapping[str, JsonValue]
     change: JsonValue
+    limit_s: float
 
     @classmethod
     async def made(
@@ -41,14 +45,20 @@ class Edit:
         change: JsonValue,
     ) -> "Edit":
         """identity: the row of `runs.identity`; action: that of the action. Raises InvalidInput."""
-        spec = agent.specs[action["tool"]]
+        spec = agent.specs.get(action["tool"])
+        if spec is None or spec.approval is None:
+            raise InvalidInput(
+                f"{agent.name} of version {agent.version} asks nobody about {action['tool']}, so what it does "
+                "cannot be changed here: reject it, with the reason."
+            )
         if spec.key is not None:
             raise InvalidInput(
                 f"{spec.name} goes by a business key, so what it does cannot be changed: reject it, with the reason."
             )
         run = run_of(database, store, identity)
         deps = await agent.make_deps(run)
-        return cls(agent, spec, run, deps, ActionId(action["action_id"]), action["request"], change)
+        action_id, limit_s = ActionId(action["action_id"]), database.limits.transaction_s
+        return cls(agent, spec, run, deps, action_id, action["request"], change, limit_s)
 
     async def question(self, session: Session) -> Question:
         """What is approved instead, in the transaction that approves it. Raises InvalidInput."""
@@ -56,8 +66,7 @@ class Edit:
         tx = Tx(self.deps, self.run, self.action_id, session)
         try:
             if self.spec.approval.edit is not None:
-                arguments = self.spec.parse(self.request)
-                changed = await self.spec.approval.edit(tx, self.change, **arguments)
+                changed = await self._edited(tx, self.spec.approval.edit)
             elif isinstance(self.change, dict):
                 changed = {**self.request, **self.change}
             else:
@@ -73,6 +82,22 @@ class Edit:
             raise InvalidInput(f"{self.spec.name} does not take that ({where}: {first['msg']}): correct it.") from error
         except (ModelRetry, ValueError) as error:
             raise InvalidInput(f"{self.spec.name} cannot be changed so: {error}") from error
+        except (LookupError, TypeError, AttributeError) as error:  # of the tool's own, at a shape it did not expect
+            _log.warning("editing %s", self.action_id, exc_info=error)
+            raise InvalidInput(
+                f"{self.spec.name} cannot be changed so ({failures.words(error)}): give what it lets you edit."
+            ) from error
         if question is None:
             raise InvalidInput(f"Changed so, {self.spec.name} needs no approval: reject it, and say what to ask for.")
         return question
+
+    async def _edited(self, tx: Tx[Any], edit: Callable[..., Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
+        """What the tool's own `edit` makes of it, in the time that a transaction has."""
+        try:
+            async with asyncio.timeout(self.limit_s):
+                return await edit(tx, self.change, **self.spec.parse(self.request))
+        except TimeoutError as error:
+            raise TransactionTooLong(
+                f"Changing what {self.spec.name} does took over {self.limit_s:g} s, and nothing was decided: "
+                "try again, or change less."
+            ) from error

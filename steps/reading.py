@@ -1,6 +1,5 @@
 """The tools by which a model reads artifacts in parts: offered to a run that has one."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -53,12 +52,13 @@ def artifact_tools(run: Run) -> Tools[Any]:
             raise ModelRetry(f"Give a text to look for, and a limit from 1 to {_MATCHES_MAX}.")
         whole = await _text(run, name, version)
         matches: list[dict[str, Any]] = []
-        for match in re.finditer(re.escape(text), whole, re.IGNORECASE):
-            if len(matches) == limit:
-                return {"matches": matches, "more": True}
-            around = whole[max(0, match.start() - _CONTEXT) : match.end() + _CONTEXT]
-            matches.append({"start": match.start(), "around": around})
-        return {"matches": matches, "more": False}
+        folded, sought = _one_case(whole), _one_case(text)
+        start = folded.find(sought)
+        while start >= 0 and len(matches) < limit:
+            around = whole[max(0, start - _CONTEXT) : start + len(text) + _CONTEXT]
+            matches.append({"start": start, "around": around})
+            start = folded.find(sought, start + len(text))
+        return {"matches": matches, "more": start >= 0}
 
     return tools
 
@@ -66,6 +66,11 @@ def artifact_tools(run: Run) -> Tools[Any]:
 def specs_of(tools: Tools[Any]) -> Mapping[str, Spec]:
     """What they answer is a part already, and is never kept as another artifact."""
     return {name: replace(spec, inline=True) for name, spec in tools.specs.items()}
+
+
+def _one_case(text: str) -> str:
+    """In lower case, of the same length. To find a text in that takes no longer whatever it is, as `re` may."""
+    return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
 
 
 async def _text(run: Run, name: str, version: int) -> str:

@@ -12,6 +12,7 @@ from steps.kinds import Approval, Kind
 from steps.weighing import TooLarge, large, refuse_too_large
 from transactions import InvalidInput, canonical_json
 from transactions.actions import EffectLimits, Safety
+from transactions.canonical import as_storable
 from transactions.failures import Classify
 from transactions.undo import Way
 
@@ -81,7 +82,7 @@ class Spec:
     def keep(self, value: object) -> JsonValue:
         """An effect's result as JSON that can be kept. Raises Unkept, for what happened has no answer then."""
         try:
-            result = self.dump(value)
+            result = as_storable(self.dump(value))
             large(result, inline_bytes=None)
         except TooLarge as error:
             raise Unkept(f"it {error}") from error

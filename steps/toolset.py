@@ -21,7 +21,7 @@ from steps.outcomes import read_freely
 from steps.seat import Seat
 from steps.spec import Spec
 from steps.tools import METADATA_KEY
-from transactions import ActionId, canonical_json
+from transactions import UNSTORABLE, ActionId, canonical_json, is_storable
 from transactions.actions import Request
 
 D = TypeVar("D")
@@ -65,8 +65,12 @@ class DurableToolset(WrapperToolset[D]):
     def _request(self, spec: Spec, call_id: str) -> Request:
         """What is asked for, under the call's own id; its action may have another one, by its business key."""
         position, call = self.seat.turns.call(call_id)
-        if "\\u0000" in call.args_as_json_str():
-            raise ModelRetry("An argument contains a NUL character: send it without.")
+        arguments = cast(JsonValue, call.args_as_dict())
+        try:
+            if not is_storable(arguments):
+                raise ModelRetry(f"An argument contains {UNSTORABLE}: send it without.")
+        except ValueError as error:
+            raise ModelRetry(f"The arguments are not JSON ({error}): correct them.") from error
         turn = self.seat.turns.number
         return Request(
             action_id=ActionId(f"{self.seat.execution.run_id}/{turn}/{position}:{spec.name}"),
@@ -77,7 +81,7 @@ class DurableToolset(WrapperToolset[D]):
             tool=spec.name,
             kind="effect" if spec.kind == "effect" else "transaction",
             safety=spec.safety,
-            arguments=cast(JsonValue, call.args_as_dict()),
+            arguments=arguments,
             gated=spec.approval is not None,
             limits=spec.limits,
         )

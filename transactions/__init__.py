@@ -3,7 +3,7 @@
 from transactions.access import API, WORKER, Access
 from transactions.artifact_store import ArtifactStore
 from transactions.artifacts import ArtifactRef
-from transactions.canonical import canonical_json, request_hash, storable_reason
+from transactions.canonical import UNSTORABLE, canonical_json, is_storable, request_hash, storable_reason
 from transactions.database import Database, Limits, Session, is_transient, is_unstorable, until_committed
 from transactions.errors import (
     ArtifactDamaged,
@@ -36,6 +36,7 @@ from transactions.wakeups import Wakeups
 __all__ = [
     "API",
     "DEFAULT_TENANT",
+    "UNSTORABLE",
     "WORKER",
     "Access",
     "ActionId",
@@ -81,6 +82,7 @@ __all__ = [
     "WorkerId",
     "canonical_json",
     "failpoint",
+    "is_storable",
     "is_transient",
     "is_unstorable",
     "number",

@@ -131,6 +131,11 @@ async def as_requested(
     return await get(session, request.action_id) if ActionState(row["state"]).settled else row
 
 
+async def find(session: AsyncSession, action_id: ActionId) -> Mapping[str, Any] | None:
+    """The action's row, locked; None: there is none of this id, or not yet."""
+    return await fetch_one(session, _ACTIONS["lock"], action_id=action_id)
+
+
 async def get(session: AsyncSession, action_id: ActionId) -> Mapping[str, Any]:
     """The action's row and what its attempts came to so far.
 
@@ -187,7 +192,9 @@ async def wake(session: AsyncSession, run_id: RunId, action_id: ActionId) -> Non
 
     It may have been asked about anew when an answer to an earlier attempt came: nothing is left to decide then.
     """
-    await execute(session, _APPROVALS["void_pending"], action_id=action_id, reason="the action has settled")
+    why = "the action has settled"
+    if await fetch_one(session, _APPROVALS["void_pending"], action_id=action_id, reason=why) is not None:
+        await execute(session, _APPROVALS["discard_reminders"], action_ids=[action_id])
     kinds: Sequence[waits.WaitKind] = ("delivery", "verification", "approval")
     await waits.settle(session, run_id, action_id, kinds=kinds, outcome="go", reason=None)
     await waits.wake(session, run_id)

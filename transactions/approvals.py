@@ -22,8 +22,8 @@ from transactions.states import ApprovalState
 
 _APPROVALS = load("approvals")
 # Told to whoever is subscribed: that somebody has to decide, that they still have to, and that others may now too.
-REQUESTED, REMINDER, ESCALATED = "approval.requested", "approval.reminder", "approval.escalated"
 _REMINDERS_MAX = 20
+_TOLD_BYTES_MAX = 64 * 1024
 _SHOWN_CHARS_MAX = 120
 Row = Mapping[str, Any]
 
@@ -148,17 +148,22 @@ async def _insert(
 
 async def _tell(session: AsyncSession, question: Question, approval_id: ApprovalId) -> None:
     """Entries for those who are subscribed: at once, at every reminder, and when others may decide too."""
-    due = [(REQUESTED, timedelta(0))]
+    bound = question.binding
+    due = [(outbox.REQUESTED, timedelta(0))]
     if question.remind is not None:
         times = min(_REMINDERS_MAX, int(question.expires / question.remind))
-        due += [(REMINDER, question.remind * n) for n in range(1, times + 1) if question.remind * n < question.expires]
+        due += [
+            (outbox.REMINDER, question.remind * n)
+            for n in range(1, times + 1)
+            if question.remind * n < question.expires
+        ]
     if question.escalates is not None:
-        due.append((ESCALATED, question.escalates))
+        due.append((outbox.ESCALATED, question.escalates))
     for n, (topic, delay) in enumerate(due):
         subscribed = await fetch_one(session, _APPROVALS["is_subscribed"], topic=topic)
         if subscribed is None or not subscribed["subscribed"]:
             continue
-        may = [*question.terms.approvers, *(question.escalates_to if topic == ESCALATED else ())]
+        may = [*question.terms.approvers, *(question.escalates_to if topic == outbox.ESCALATED else ())]
         await outbox.put(
             session,
             entry_id=EntryId(f"{approval_id}#{topic}:{n}"),
@@ -170,7 +175,7 @@ async def _tell(session: AsyncSession, question: Question, approval_id: Approval
                 "approval_id": approval_id,
                 "run_id": question.run_id,
                 "tool": question.tool,
-                "binding": question.binding,
+                "binding": bound if len(canonical_json(bound).encode()) <= _TOLD_BYTES_MAX else None,
                 "policy": question.terms.policy,
                 "approvers": list[JsonValue](may),
                 "expires_in_s": (question.expires - delay).total_seconds(),
@@ -209,7 +214,7 @@ async def objection(session: AsyncSession, question: Question) -> Objection | No
     if difference := _difference(row, question):
         told = ", ".join(f"{name} is {_shown(now)}, was {_shown(then)}" for name, (then, now) in difference.items())
         return Objection(f"it is not what was approved: {told}", difference=dict(difference))
-    may = [*question.terms.approvers, *(row["escalates_to"] or ())]
+    may = [*question.terms.approvers, *question.escalates_to]
     lost = await fetch_all(session, _APPROVALS["without_right"], approval_id=row["approval_id"], may=may)
     if lost:
         names = [each["decided_by"] for each in lost]
@@ -238,7 +243,7 @@ def _difference(row: Row, question: Question) -> dict[str, list[JsonValue]]:
     if row["terms"] is not None:  # asked by a version that says them
         then |= row["terms"]
         now |= question.terms.as_json()
-    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    names = [name for name in {**then, **now} if canonical_json(then.get(name)) != canonical_json(now.get(name))]
     return {name: [then.get(name), now.get(name)] for name in names}
 
 

@@ -154,11 +154,11 @@ class ArtifactStore:
         Safe at any time, beside writers and other sweepers, and to die in the middle of: what is left is the next
         one's. A writer that takes longer than `older_than_s` writes again.
         """
-        return [await self._sweep(store, older_than_s) for store in self.stores]
+        return await self._sweep_each(self.stores, older_than_s)
 
     async def sweep_if_due(self, *, every_s: float, older_than_s: float) -> Sequence[Swept]:
         """The stores that nobody of this deployment has swept for so long."""
-        swept: list[Swept] = []
+        stores: list[Store] = []
         for store in self.stores:
             assert self.database is not None
             async with self.database.all_tenants("artifact.begin_sweep") as session:
@@ -170,7 +170,20 @@ class ArtifactStore:
                     every_s=every_s,
                 )
             if due is not None:
+                stores.append(store)
+        return await self._sweep_each(stores, older_than_s)
+
+    async def _sweep_each(self, stores: Sequence[Store], older_than_s: float) -> Sequence[Swept]:
+        """One that fails keeps no other from being swept; it is raised at the end."""
+        swept: list[Swept] = []
+        failed: StoreFailed | StoreUnavailable | None = None
+        for store in stores:
+            try:
                 swept.append(await self._sweep(store, older_than_s))
+            except (StoreFailed, StoreUnavailable) as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
         return swept
 
     async def _sweep(self, store: Store, older_than_s: float) -> Swept:

@@ -103,7 +103,7 @@ async def _record(session: AsyncSession, approval: Row, said: Said, right: str) 
 async def _settle(session: AsyncSession, approval: Row, said: Said, right: str, prepared: Sequence[Row]) -> None:
     """The decision itself, and all that follows from it."""
     state = ApprovalState.APPROVED if said.decision == "approve" else ApprovalState.REJECTED
-    role = right.removeprefix("role:") if right.startswith("role:") else None
+    role = right.removeprefix("role:")  # or `user:NAME`, in their own right
     decided = await fetch_one(
         session,
         _APPROVALS["decide_if_pending"],
@@ -171,7 +171,7 @@ async def _why_not(session: AsyncSession, approval: Row) -> str:
     row = await fetch_one(session, _APPROVALS["get"], approval_id=approval["approval_id"])
     assert row is not None
     name = f"Approval {row['approval_id']}"
-    if row["state"] == ApprovalState.PENDING:
+    if row["state"] == ApprovalState.PENDING or (row["state"] == ApprovalState.APPROVED and row["is_over"]):
         return f"{name} expired at {row['expires_at']:%Y-%m-%d %H:%M:%S %Z}: the agent has to ask again."
     if row["state"] == ApprovalState.SUPERSEDED:
         newer = await fetch_one(session, _APPROVALS["superseding"], approval_id=row["approval_id"])

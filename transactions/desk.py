@@ -11,14 +11,14 @@ from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import actions, attempts, outbox, receipts
-from transactions.canonical import canonical_json, storable_json, storable_reason
+from transactions.canonical import canonical_json, storable_reason
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, InvalidInput, NotFound
 from transactions.events import Event, number
 from transactions.ids import ActionId, RunId, Tenant, WorkerId
 from transactions.statements import load
 from transactions.states import ActionState
-from transactions.words import check_words
+from transactions.words import check_words, checked_json
 
 _ACTIONS = load("actions")
 _DECISIONS = load("decisions")
@@ -206,21 +206,8 @@ def check(says: Statement) -> None:
         raise InvalidInput("Say why it failed (--reason WORDS): the agent is told.")
     if says.outcome != "succeeded" and says.result is not None:
         raise InvalidInput(f"What is {says.outcome} has no result: leave it out, or say that it succeeded.")
-    _check_storable("result", says.result, RESULT_BYTES_MAX)
-    _check_storable("evidence", says.evidence, EVIDENCE_BYTES_MAX)
-
-
-def _check_storable(what: str, value: JsonValue, bytes_max: int) -> None:
-    try:
-        text = canonical_json(value)
-    except ValueError as error:
-        raise InvalidInput(f"The {what} is not JSON ({error}): correct it.") from error
-    if storable_json(value) != text:
-        raise InvalidInput(
-            f"The {what} contains a NUL character or half of a surrogate pair, which Postgres cannot store: remove it."
-        )
-    if len(text.encode()) > bytes_max:
-        raise InvalidInput(f"The {what} is over {bytes_max} bytes: give a reference to it instead.")
+    checked_json("result", says.result, bytes_max=RESULT_BYTES_MAX)
+    checked_json("evidence", says.evidence, bytes_max=EVIDENCE_BYTES_MAX)
 
 
 async def _why_not(session: AsyncSession, row: Row) -> str:

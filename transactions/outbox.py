@@ -14,12 +14,15 @@ from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import InvalidInput
 from transactions.ids import ActionId, EntryId, RunId, Tenant, WorkerId
 from transactions.statements import load
+from transactions.words import checked_json
 
 _OUTBOX = load("outbox")
 
 EFFECT = "effect"
 # Told by the database itself when a run gets into the state; see migration 0004.
 RUN_TOPICS = ("run.finished", "run.failed", "run.cancelled", "run.held", "run.waiting")
+APPROVAL_TOPICS = REQUESTED, REMINDER, ESCALATED = "approval.requested", "approval.reminder", "approval.escalated"
+OWN_TOPICS = frozenset((EFFECT, *RUN_TOPICS, *APPROVAL_TOPICS))
 DELIVERY_ATTEMPTS_MAX = 20
 _EFFECT_DELIVERIES_MAX = 1_000_000
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -87,11 +90,7 @@ async def put(
     in that order: one that is not due yet holds the later ones back. Raises InvalidInput.
     """
     _check_put(topic, key, delay)
-    text = canonical_json(payload)
-    if len(text.encode()) > PAYLOAD_BYTES_MAX:
-        raise InvalidInput(
-            f"The payload for {topic} is over {PAYLOAD_BYTES_MAX} bytes: save an artifact and send its reference."
-        )
+    text = checked_json(f"payload for {topic}", payload, bytes_max=PAYLOAD_BYTES_MAX)
     key_seq = None if key is None else await _next_of_key(session, tenant, topic, key)
     inserted = await fetch_one(
         session,

@@ -97,6 +97,18 @@ async def get(session: AsyncSession, tenant: Tenant, name: str) -> Principal:
     return Principal(tenant, row["name"], frozenset(row["roles"]), authenticated=True)
 
 
+async def lost_right(session: AsyncSession, tenant: Tenant, name: str) -> str | None:
+    """Why a run that they started may not go on. None, too, for a name that is no principal's: an application's own."""
+    row = await fetch_one(session, _PRINCIPALS["get"], tenant=tenant, name=name)
+    if row is None:
+        return None
+    if row["disabled_at"] is not None:
+        return f"{name}, who started it, is disabled: enable them and release the run, or cancel it"
+    if not Principal(tenant, name, frozenset(row["roles"]), authenticated=True).may(Role.OPERATOR):
+        return f"{name}, who started it, is no operator any more: make them one and release the run, or cancel it"
+    return None
+
+
 async def page(session: AsyncSession, tenant: Tenant) -> Sequence[Mapping[str, Any]]:
     """`name`, `roles`, `created_at`, `changed_at`, `changed_by`, `disabled_at` of a tenant's principals, by name."""
     return await fetch_all(session, _PRINCIPALS["page"], tenant=tenant)

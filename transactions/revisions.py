@@ -8,12 +8,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import actions, approvals, epochs, outbox, waits
 from transactions.approvals import Question
-from transactions.canonical import canonical_json, request_hash, storable_json
+from transactions.canonical import request_hash
 from transactions.database import execute, fetch_one
-from transactions.errors import Conflict, InvalidInput
+from transactions.errors import Conflict
 from transactions.ids import ActionId, RunId
 from transactions.statements import load
 from transactions.states import ActionState
+from transactions.words import checked_json
 
 _ACTIONS = load("actions")
 REQUEST_BYTES_MAX = 512 * 1024
@@ -35,13 +36,7 @@ async def revise(session: AsyncSession, action_id: ActionId, changed: Question, 
         )
     if row["kind"] == "effect" and not await outbox.is_parked(session, action_id):
         raise Conflict(f"Action {action_id} is on its way: it can be changed no more.")
-    text = canonical_json(changed.arguments)
-    if storable_json(changed.arguments) != text:
-        raise InvalidInput(
-            "The changed arguments contain a character that Postgres cannot store, such as NUL: remove it."
-        )
-    if len(text.encode()) > REQUEST_BYTES_MAX:
-        raise InvalidInput(f"The changed arguments are over {REQUEST_BYTES_MAX} bytes: give a reference instead.")
+    text = checked_json("changed request", changed.arguments, bytes_max=REQUEST_BYTES_MAX)
     first, revision = _next(row)
     made = await fetch_one(
         session,

@@ -9,14 +9,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import actions, segments, waits
-from transactions.canonical import canonical_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound, UnknownAgent
 from transactions.events import Event, number
 from transactions.ids import RunId, Tenant
 from transactions.statements import load
 from transactions.states import RunState
-from transactions.words import check_words
+from transactions.words import check_words, checked_json
 
 _RUNS = load("runs")
 _KEY_CHARACTERS_MAX = 255
@@ -30,13 +29,7 @@ async def start(
 
     Raises Conflict (the key came with another input), UnknownAgent, Forbidden (the tenant), InvalidInput.
     """
-    text = canonical_json(input)
-    if len(text.encode()) > _INPUT_BYTES_MAX:
-        raise InvalidInput(
-            f"The input is over {_INPUT_BYTES_MAX} bytes: send a reference (a path, an artifact) instead."
-        )
-    if "\\u0000" in text:
-        raise InvalidInput("The input contains a NUL character, which Postgres cannot store: remove it.")
+    text = checked_json("input", input, bytes_max=_INPUT_BYTES_MAX)
     if key is not None and not 1 <= len(key) <= _KEY_CHARACTERS_MAX:
         raise InvalidInput(f"An idempotency key has 1 to {_KEY_CHARACTERS_MAX} characters: send a shorter one.")
     try:

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from pydantic import JsonValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions import actions, approvals, artifacts, cancelling, messages, outbox, revisions, waits
+from transactions import actions, approvals, artifacts, cancelling, messages, outbox, principals, revisions, waits
 from transactions.canonical import canonical_json, storable_json
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import Fenced
@@ -90,6 +90,7 @@ async def begin(
     went_on = steps_seen > run["steps_seen"]
     stalls = 0 if went_on else run["stalls"] + (1 if segment["executions"] else 0)
     refusal = _refusal(run, versions, stalls=stalls, stalls_max=stalls_max)
+    refusal = refusal or await principals.lost_right(session, run["tenant"], run["principal"])
     if refusal is not None:
         await hold(session, run_id, n, reason=refusal)
         return None

@@ -78,7 +78,7 @@ class Tx(Generic[D]):
         their commits: one with a `delay` (at most 365 days) holds the later ones of its key back. Raises InvalidInput
         when the payload is too large, the delay out of bounds, or the topic one that Surefoot itself writes.
         """
-        if topic == outbox.EFFECT or topic in outbox.RUN_TOPICS:
+        if topic in outbox.OWN_TOPICS:
             raise InvalidInput(f"Entries of topic {topic!r} are written by Surefoot alone: choose another topic.")
         entry_id = EntryId(f"{self.action_id}#{topic}:{self._entries}")
         self._entries += 1

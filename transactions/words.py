@@ -1,5 +1,8 @@
 """What people say of what they do: within limits, and of a form that Postgres can store."""
 
+from pydantic import JsonValue
+
+from transactions.canonical import UNSTORABLE, canonical_json, is_storable
 from transactions.errors import InvalidInput
 
 _REASON_CHARACTERS_MAX = 4000
@@ -16,3 +19,16 @@ def check_words(by: str, reason: str | None) -> None:
         )
     if "\x00" in by or (reason and "\x00" in reason):
         raise InvalidInput("A name or reason contains a NUL character, which Postgres cannot store: remove it.")
+
+
+def checked_json(what: str, value: JsonValue, *, bytes_max: int) -> str:
+    """The canonical text of what they give. Raises InvalidInput; `what` names it."""
+    try:
+        text, storable = canonical_json(value), is_storable(value)
+    except ValueError as error:
+        raise InvalidInput(f"The {what} is not JSON ({error}): correct it.") from error
+    if not storable:
+        raise InvalidInput(f"The {what} contains {UNSTORABLE}: remove it.")
+    if len(text.encode()) > bytes_max:
+        raise InvalidInput(f"The {what} is over {bytes_max} bytes: give a reference to it instead.")
+    return text

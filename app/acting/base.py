@@ -7,6 +7,7 @@ from typing import Any
 from steps import DurableAgent
 from transactions import (
     DEFAULT_TENANT,
+    UNSTORABLE,
     WORKER,
     ArtifactStore,
     Database,
@@ -26,7 +27,6 @@ from transactions.access import require_worker
 from transactions.ownership import Noun
 
 AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
-UNSTORABLE = "A text contains a NUL character or half of a surrogate pair, which Postgres cannot store: remove it."
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def told_in_words() -> AsyncGenerator[None]:
         if is_transient(error):
             raise DatabaseUnavailable(AWAY) from error
         if is_unstorable(error):
-            raise InvalidInput(UNSTORABLE) from error
+            raise InvalidInput(f"A text contains {UNSTORABLE}: remove it.") from error
         raise
 
 

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue
 
-from app.cli.session import ask, fail
+from app.cli.session import ask, given_json
+from transactions.canonical import read_json
 from transactions.desk import File, Outcome
 
 group = typer.Typer(no_args_is_help=True, help="Say what became of effects whose outcome is unknown.")
@@ -51,7 +52,7 @@ def settle(
     action_id: Id, outcome: Said, reason: Reason = None, result: Result = None, evidence: Evidence = None
 ) -> None:
     """Say what became of it; one decision counts, and the run goes on."""
-    answer = None if result is None else _json(result)
+    answer = None if result is None else given_json("--result", result)
     proof = None if evidence is None else _json_or_text(evidence)
     run_id = ask(lambda who: who.settle(action_id, outcome, reason=reason, result=answer, evidence=proof))
     row = ask(lambda who: who.action(action_id)).action
@@ -70,16 +71,9 @@ def ask_again(action_id: Id) -> None:
     print(f"it is asked again for run {run_id}")
 
 
-def _json(text: str) -> JsonValue:
-    try:
-        return cast(JsonValue, json.loads(text))
-    except ValueError as error:
-        fail(f"--result is not JSON ({error}): quote a text as '\"text\"'.")
-
-
 def _json_or_text(text: str) -> JsonValue:
     try:
-        return cast(JsonValue, json.loads(text))
+        return read_json(text)
     except ValueError:
         return text
 

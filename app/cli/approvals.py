@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 from pydantic import JsonValue
 
-from app.cli.session import ask, fail
+from app.cli.session import ask, fail, given_json
 from transactions.deciding import Decision
 
 group = typer.Typer(no_args_is_help=True, help="Decide what waits for a person.")
@@ -71,7 +71,9 @@ def approve(approval_id: Id, reason: Reason = None, changes: Changes = None, tex
     """Approve, as it is or with changes; the run goes on."""
     if changes is not None and text is not None:
         fail("--changes and --text say the same: give one of them.")
-    changed = None if changes is None else _json(changes)
+    changed = None if changes is None else given_json("--changes", changes)
+    if changes is not None and changed is None:
+        fail("--changes null changes nothing: leave it out to approve it as it is.")
     _decide(approval_id, "approve", reason, changed if text is None else _read(text))
 
 
@@ -79,13 +81,6 @@ def approve(approval_id: Id, reason: Reason = None, changes: Changes = None, tex
 def reject(approval_id: Id, reason: Reason = None) -> None:
     """Reject; the agent is told, with the reason."""
     _decide(approval_id, "reject", reason, None)
-
-
-def _json(text: str) -> JsonValue:
-    try:
-        return cast(JsonValue, json.loads(text))
-    except ValueError as error:
-        fail(f"--changes is not JSON ({error}): quote a text as '\"text\"'.")
 
 
 def _read(file: Path) -> str:
@@ -97,4 +92,8 @@ def _read(file: Path) -> str:
 
 def _decide(approval_id: str, decision: Decision, reason: str | None, changes: JsonValue) -> None:
     run_id = ask(lambda who: who.decide(approval_id, decision, reason=reason, changes=changes))
-    print(f"{decision}d; run {run_id} goes on" if decision == "approve" else f"rejected; run {run_id} is told")
+    if decision == "reject":
+        print(f"rejected; run {run_id} is told")
+        return
+    waits = "approval" in (ask(lambda who: who.status(run_id))["waiting_for"] or ())
+    print(f"approved; run {run_id} " + ("waits for another approval" if waits else "goes on"))

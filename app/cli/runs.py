@@ -13,6 +13,7 @@ from app.cli.session import acting, ask, fail, opened
 from app.cli.stuck import stuck
 from app.surefoot import Surefoot
 from transactions import RunState
+from transactions.canonical import read_json
 
 group = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and undo what they did.")
 group.command("stuck")(stuck)
@@ -41,7 +42,7 @@ def run(
 
 def _parse(text: str, data: Path | None) -> object:
     try:
-        value: object = json.loads(text)
+        value: object = read_json(text)
     except ValueError:
         value = text
     if not isinstance(value, dict):

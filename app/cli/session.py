@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 import typer
+from pydantic import JsonValue
 
 from app import wiring
 from app.acting import Acting
@@ -16,6 +17,7 @@ from app.settings import Settings
 from app.surefoot import Surefoot
 from steps import DurableAgent, ToolError
 from transactions import SurefootError, migrate
+from transactions.canonical import read_json
 from transactions.local import LocalPostgresError
 
 T = TypeVar("T")
@@ -25,6 +27,14 @@ def fail(message: object) -> NoReturn:
     """Say it in one sentence and exit with 1."""
     print(f"surefoot: {message}", file=sys.stderr)
     raise typer.Exit(1)
+
+
+def given_json(option: str, text: str) -> JsonValue:
+    """What an option says in JSON. Fails in words."""
+    try:
+        return read_json(text)
+    except ValueError as error:
+        fail(f"{option} is not JSON ({error}): quote a text as '\"text\"'.")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from transactions import (
     NotFound,
     StoreUnavailable,
     SurefootError,
+    TransactionTooLong,
     Unauthenticated,
     UnknownAgent,
 )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from app.surefoot import Surefoot
 
 _log = logging.getLogger("surefoot.web")
+_WHERE_CHARS_MAX = 100
 _STATUS: Mapping[type[Exception], int] = MappingProxyType(
     {
         NotFound: 404,
@@ -39,6 +41,7 @@ _STATUS: Mapping[type[Exception], int] = MappingProxyType(
         InvalidInput: 422,
         DatabaseUnavailable: 503,
         StoreUnavailable: 503,
+        TransactionTooLong: 503,
     }
 )
 
@@ -80,7 +83,7 @@ def _errors(api: FastAPI) -> None:
     @api.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
         first: dict[str, Any] = dict(error.errors()[0])
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"])[:_WHERE_CHARS_MAX]
         return JSONResponse(
             {"error": f"The request is not right: {where}: {first['msg']}. Correct it and send it again."}, 422
         )

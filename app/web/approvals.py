@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from app.web.views import Started
 from app.web.who import Who
@@ -72,6 +72,13 @@ class Decide(BaseModel):
     decision: Literal["approve", "reject"]
     reason: str | None = None
     changes: JsonValue = Field(None, description="approve this instead: some of the arguments, or what the tool edits")
+
+    @field_validator("changes")
+    @classmethod
+    def _changes_something(cls, value: JsonValue) -> JsonValue:
+        if value is None:
+            raise ValueError("null changes nothing: leave it out to approve it as it is")
+        return value
 
 
 @router.get("/approvals")

@@ -213,7 +213,15 @@ async def gated_note(tx: Tx[Deps], text: str) -> int:
     return await _note(tx, text)
 
 
+@tools.transaction(approval=MANAGER)
+async def gated_amount(tx: Tx[Deps], amount: float) -> int:
+    """Write down a number, once a manager has agreed."""
+    return await _note(tx, str(amount))
+
+
 async def thought_over(deps: Deps, text: str) -> None:
+    if text == "unthinkable":
+        raise ValueError(text)
     THOUGHTS[deps.run.run_id] = f"{text}, thought over"
 
 

@@ -134,7 +134,7 @@ def test_a_body_that_cannot_be_read_at_all_is_400(served: Served, body: bytes) -
         ("2013-08", "input: Input should be a valid dictionary"),
         ({"month": "2013-13"}, "'2013-13' is not a month; write it as YYYY-MM, for example 2013-08."),
         ({"month": "2014-08"}, "has no data for 2014-08: choose one of 2013-01,"),
-        ({"month": "2013-08", "notes": "a\0b"}, "The input contains a NUL character, which Postgres cannot"),
+        ({"month": "2013-08", "notes": "a\0b"}, "The input contains a NUL character"),
         ({"month": "2013-08", "data": "a\0b"}, "cannot be read: embedded null byte; check the path"),
         ({"month": "2013-08", "data": "/nowhere.csv"}, "nowhere.csv cannot be read: no such file or directory"),
     ],
@@ -240,6 +240,7 @@ def test_the_wrong_role_is_403(served: Served, who: str, words: str) -> None:
         ({"reason": "r" * 1_000_000}, "The reason has 1000000 characters; the limit is 4000: shorten it."),
         ({"changes": {"version": 2}}, "publish_report cannot be changed so: give the whole text of the report"),
         ({"changes": " "}, "publish_report cannot be changed so: give the whole text of the report"),
+        ({"changes": None}, "null changes nothing: leave it out to approve it as it is"),
         ({"changes": "a text", "decision": "reject"}, "A rejection changes nothing: approve with the changes"),
         ({"decision": "reject", "reason": 7}, "body.reason"),
     ],
@@ -252,6 +253,25 @@ def test_half_of_a_surrogate_pair_in_a_decision_is_422(served: Served) -> None:
     body = '{"decision": "approve", "reason": "\\ud800"}'
     path = f"/approvals/{served.approval_id}/decision"
     assert served.refuses(422, "POST", path, content=body.encode(), headers=JSON) == UNSTORABLE
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ('{"amount": NaN}', "The changes is not JSON (Out of range float values are not JSON compliant)"),
+        ("1e400", "The changes is not JSON"),
+        ('"\\ud800"', "The changes contains a NUL character or half of a surrogate pair"),
+        ("[" * 400 + "]" * 400, "The request is not right: body.changes"),
+        ("[" * 100_000 + "]" * 100_000, "There was an error parsing the body"),
+    ],
+    ids=["NaN", "too large", "half a pair", "deep", "far too deep"],
+)
+def test_changes_that_are_no_json_decide_nothing(served: Served, changes: str, words: str) -> None:
+    body = f'{{"decision": "approve", "changes": {changes}}}'
+    path = f"/approvals/{served.approval_id}/decision"
+    answer = served.client.post(path, content=body.encode(), headers=JSON)
+    assert answer.status_code in (400, 422)
+    assert words in answer.json()["error"]
 
 
 @pytest.mark.parametrize(("approval", "status"), [("nope", 404), ("a/b/c", 404), ("a%00b", 422)])

@@ -6,9 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from steps import Approval, Escalation
+from tests.bad_input.sentences import sentence
+from tests.forked import surefoot as command
 from tests.races.scenes import Scene, open_scene, person, question
+from tests.races.test_subscriptions import announce
 from transactions import DEFAULT_TENANT, ApprovalId, Conflict, InvalidInput, Session, approvals, deciding
 from transactions.approvals import Objection
 from transactions.deciding import Said
@@ -57,7 +61,7 @@ def test_a_decision_on_what_is_superseded_says_by_what(database_url: str) -> Non
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [({"text": "a\0"}, "such as NUL: remove it"), ({"text": "a" * 600_000}, "are over 524288 bytes")],
+    [({"text": "a\0"}, "contains a NUL character"), ({"text": "a" * 600_000}, "is over 524288 bytes")],
 )
 def test_arguments_that_cannot_be_kept_are_refused_and_nothing_is_decided(
     database_url: str, arguments: dict[str, Any], words: str
@@ -74,6 +78,41 @@ def test_arguments_that_cannot_be_kept_are_refused_and_nothing_is_decided(
             assert [row["state"] for row in (await scene.seen(waiting.run_id))["approvals"]] == ["pending"]
 
     asyncio.run(decided())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ("null", "--changes null changes nothing: leave it out"),
+        ('{"amount": NaN}', "--changes is not JSON (NaN is no JSON)"),
+        ("[" * 5000 + "]" * 5000, "--changes is not JSON (it is nested too deeply)"),
+    ],
+    ids=["null", "NaN", "deep"],
+)
+def test_changes_that_are_none_decide_nothing(changes: str, words: str) -> None:
+    """Said before anything is asked of a database."""
+    assert words in sentence(command("approvals", "approve", "x", "--changes", changes))
+
+
+def test_a_large_request_is_asked_about_though_somebody_listens(database_url: str) -> None:
+    """What is bound is too large for an entry: whoever hears of it looks at the approval itself."""
+
+    async def asked() -> None:
+        async with open_scene(database_url) as scene:
+            await announce(scene, "chat", "approval.requested")
+            execution = await scene.running()
+            request = scene.request(execution, 0, gated=False)
+            async with scene.database.transaction("calls", DEFAULT_TENANT) as session:
+                await scene.prepare(session, execution, request)
+                large: dict[str, JsonValue] = {"text": "x" * 300_000}
+                await approvals.ask(session, replace(question(execution, request), arguments=large, binding=large))
+            [(payload,)] = await scene.rows(
+                "select payload from surefoot.outbox_entries where topic = 'approval.requested'"
+            )
+            assert payload["binding"] is None
+            assert payload["tool"] == request.tool
+
+    asyncio.run(asked())
 
 
 async def asked_twice(scene: Scene) -> tuple[ApprovalId, ApprovalId]:

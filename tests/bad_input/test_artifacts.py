@@ -1,6 +1,7 @@
 """Bytes that were changed, stores that are full, wrong, away or not there, names and results that go too far."""
 
 import asyncio
+import errno
 import os
 import resource
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +21,7 @@ from tests.forked import call, surefoot, until_async
 from tests.shelf import opened, owner, save
 from transactions import ArtifactDamaged, InvalidInput, NotFound, StoreFailed, until_committed
 from transactions.stores import open_stores
+from transactions.stores.folder import FolderStore
 
 SECRET = b"the secret bytes"
 
@@ -330,3 +332,54 @@ def test_by_the_command_line(migrated: str, tmp_path: Path) -> None:
     assert surefoot("artifacts", "diff", "report", "1", "2", env=env).stdout.splitlines()[-2:] == ["-one", "+two"]
     assert "removed 0 staged and 0 unknown" in surefoot("artifacts", "sweep", "--older-than", "0", env=env).stdout
     assert sentence(surefoot("artifacts", "get", "none", env=env)).startswith("No artifact 'none': see")
+
+
+def inside(store: Path) -> Path:
+    """The deployment's own folder."""
+    [folder] = [each for each in store.iterdir() if each.is_dir()]
+    return folder
+
+
+def aged(file: Path) -> Path:
+    """Written two hours ago."""
+    file.write_bytes(b"an orphan")
+    os.utime(file, (file.stat().st_mtime - 7200,) * 2)
+    return file
+
+
+async def test_what_others_put_into_the_folder_keeps_no_orphan(database_url: str, tmp_path: Path) -> None:
+    it = opened(database_url, tmp_path.as_uri())
+    await save(it, "a", b"one")
+    folder = inside(tmp_path)
+    orphans = [aged(folder / f"{n:08x}-dead") for n in range(40)]
+    foreign = [aged(folder / name) for name in (".nfs000000000001", "notes.txt")]
+    [swept] = await it.sweep_artifacts(older_than_s=3600)
+    await it.close()
+    assert swept.orphans == len(orphans)
+    assert not any(file.exists() for file in orphans)
+    assert all(file.exists() for file in foreign)
+
+
+async def test_a_store_that_fails_keeps_no_other_from_being_swept(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [tmp_path / name for name in ("broken", "whole")]
+    for store in stores:
+        store.mkdir()
+    it = opened(database_url, " ".join(store.as_uri() for store in stores))
+    await save(it, "a", b"one")
+    folder = inside(stores[0])
+    stores[1].joinpath(folder.name).mkdir()
+    orphan = aged(stores[1] / folder.name / "00001111-dead")
+    asked = FolderStore._now  # pyright: ignore[reportPrivateUsage]
+
+    def now(store: FolderStore) -> float:
+        if store.folder == stores[0]:
+            raise OSError(errno.EIO, "Input/output error")
+        return asked(store)
+
+    monkeypatch.setattr(FolderStore, "_now", now)
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        await it.sweep_artifacts(older_than_s=3600)
+    await it.close()
+    assert not orphan.exists()

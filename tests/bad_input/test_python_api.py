@@ -37,7 +37,7 @@ async def surefoot(nothing_started: str) -> AsyncIterator[Surefoot]:
 
 
 async def test_an_input_over_its_limit_is_refused(surefoot: Surefoot) -> None:
-    with pytest.raises(InvalidInput, match=r"^The input is over 1048576 bytes: send a reference .+ instead\.$"):
+    with pytest.raises(InvalidInput, match=r"^The input is over 1048576 bytes: give a reference to it instead\.$"):
         await surefoot.start("echo", "x" * (INPUT_BYTES_MAX - 1))  # and two quotes around it
     with pytest.raises(InvalidInput, match="over 1048576 bytes"):
         await surefoot.start("echo", "é" * (INPUT_BYTES_MAX // 2))
@@ -45,9 +45,7 @@ async def test_an_input_over_its_limit_is_refused(surefoot: Surefoot) -> None:
 
 @pytest.mark.parametrize("value", ["a\0", {"a\0": 1}, [["\0"]], {"a": {"b": "\0"}}])
 async def test_a_nul_character_anywhere_in_the_input_is_refused(surefoot: Surefoot, value: object) -> None:
-    with pytest.raises(
-        InvalidInput, match="The input contains a NUL character, which Postgres cannot store: remove it"
-    ):
+    with pytest.raises(InvalidInput, match="The input contains a NUL character or half of a surrogate pair"):
         await surefoot.start("echo", value)
 
 

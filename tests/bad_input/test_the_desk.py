@@ -223,6 +223,8 @@ async def test_over_http_each_refusal_has_its_status(made: Actions, surefoot: Su
     [
         (["failed"], "Say why it failed (--reason WORDS): the agent is told."),
         (["succeeded", "--result", "{"], "--result is not JSON"),
+        (["succeeded", "--result", "NaN"], "--result is not JSON (NaN is no JSON)"),
+        (["succeeded", "--result", "[" * 5000 + "]" * 5000], "--result is not JSON (it is nested too deeply)"),
         (["absent", "--result", "7"], "What is absent has no result"),
     ],
 )

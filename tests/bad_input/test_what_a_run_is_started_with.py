@@ -1,6 +1,7 @@
 """`surefoot run`: an unknown agent, a wrong input, a file that cannot be used. One sentence, and nothing is started."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,11 @@ def test_a_process_that_is_not_forked_says_the_same(nothing_started: str, tmp_pa
         ({"month": "2013-08", "date": "x"}, "date: Extra inputs are not permitted. Correct it and start again."),
         ({"month": "2013-13"}, "'2013-13' is not a month; write it as YYYY-MM, for example 2013-08."),
         ({"month": "August"}, "'August' is not a month; write it as YYYY-MM, for example 2013-08."),
-        ({"month": "2013-08", "notes": "a\0"}, "The input contains a NUL character, which Postgres cannot store"),
+        ({"month": "2013-08", "notes": "a\0"}, "The input contains a NUL character"),
+        (
+            {"month": float("nan")},
+            "The input of monthly_report is not right: input: Input should be a valid dictionary",
+        ),
         ({"month": "2013-08", "data": "a\0"}, "cannot be read: embedded null byte; check the path"),
         ({"month": "2013-08", "notes": "n" * 5000}, "notes: String should have at most 4096 characters."),
     ],
@@ -121,6 +126,12 @@ def test_a_file_that_is_none_is_refused(name: str, reason: str, nothing_started:
     assert f"cannot be read: {reason}; check the path" in said
 
 
+def test_a_pipe_is_refused_and_nobody_waits_for_it(nothing_started: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    said = report(nothing_started, {"month": "2013-08"}, "--data", str(tmp_path / "pipe.csv"))
+    assert "pipe.csv cannot be read: it is not a regular file; check the path" in said
+
+
 def test_a_month_that_the_bundled_file_has_not_is_refused_with_those_it_has(nothing_started: str) -> None:
     said = report(nothing_started, {"month": "2014-08"})
     assert said.startswith("ny_flights_2013_daily.csv has no data for 2014-08: choose one of 2013-01, 2013-02, ")
@@ -129,11 +140,12 @@ def test_a_month_that_the_bundled_file_has_not_is_refused_with_those_it_has(noth
 
 def test_a_run_that_is_followed_is_refused_the_same(nothing_started: str, tmp_path: Path) -> None:
     """Without `--no-wait` a worker runs in this process: it ends with the refusal, and leaves no live lease."""
+    (tmp_path / "empty.csv").touch()
     ended = surefoot(
-        "run", "monthly_report", "--input", '{"month": "2013-08"}', "--data", "/dev/null",
+        "run", "monthly_report", "--input", '{"month": "2013-08"}', "--data", str(tmp_path / "empty.csv"),
         env={"DATABASE_URL": nothing_started},
     )  # fmt: skip
-    assert sentence(ended).startswith("null is empty; start it with the header line")
+    assert sentence(ended).startswith("empty.csv is empty; start it with the header line")
 
 
 def test_a_good_file_is_not_refused(migrated: str, tmp_path: Path) -> None:

@@ -48,6 +48,18 @@ def test_it_is_asked_about_anew_and_the_old_approval_is_not_used(stage: Stage, w
     assert [answer[:2] for answer in stage.told(run_id)] == [["gated_send_draft", "success"], ["note", "success"]]
 
 
+@pytest.mark.parametrize("amount", [1e18, 1e23, -0.0, 1.5])
+def test_a_number_is_the_same_however_the_database_writes_it(stage: Stage, amount: float) -> None:
+    stage.working()
+    run_id = stage.script([("gated_amount", {"amount": amount})])
+    stage.until_state(run_id, "waiting")
+    [asked] = stage.approvals(run_id)
+    stage.says("ada", "approve", asked["approval_id"])
+    stage.until_state(run_id, "completed")
+    assert [float(note["text"]) for note in stage.notes(run_id)] == [amount]
+    assert [row["state"] for row in stage.approvals(run_id)] == ["approved"]
+
+
 @pytest.mark.parametrize("what", ["what it is bound to", "that its approver is there"])
 def test_control_without_the_check_of_the_claim_the_old_approval_is_used(stage: Stage, what: str) -> None:
     run_id = approved_while_no_worker_lives(stage)
@@ -88,6 +100,17 @@ def test_what_is_made_before_a_transaction_is_made_of_what_was_approved(stage: S
     run_id = stage.script([("gated_note_thought_over", {"text": "mine"})])
     stage.until_state(run_id, "waiting")
     stage.says("ada", "approve", stage.approvals(run_id)[0]["approval_id"], changes={"text": "hers"})
+    stage.until_state(run_id, "completed")
+    assert [note["text"] for note in stage.notes(run_id)] == ["hers, thought over"]
+
+
+def test_what_an_approver_has_put_right_is_not_made_of_what_was_wrong(stage: Stage) -> None:
+    stage.working()
+    run_id = stage.script([("gated_send", {"text": "a"}), ("gated_note_thought_over", {"text": "unthinkable"})])
+    stage.until_state(run_id, "waiting")
+    first, second = stage.approvals(run_id)
+    stage.says("ada", "approve", second["approval_id"], changes={"text": "hers"})
+    stage.says("ada", "approve", first["approval_id"])
     stage.until_state(run_id, "completed")
     assert [note["text"] for note in stage.notes(run_id)] == ["hers, thought over"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.races import invariants
 from tests.races.scenes import ADA, LEASE_S, Scene, person, question
+from tests.races.test_subscriptions import announce
 from transactions import (
     DEFAULT_TENANT,
     ActionId,
@@ -97,6 +98,36 @@ async def test_whoever_may_decide_by_escalation_may_change_it_too(scene: Scene) 
     async with scene.database.transaction("look", DEFAULT_TENANT) as session:
         meant = replace(changed.changed or escalated, action_id=ActionId(f"{waiting.action(0)}~2"))
         assert await approvals.objection(session, meant) is None
+
+
+async def test_whom_the_policy_asks_no_more_when_it_escalates_does_not_count(scene: Scene) -> None:
+    waiting = await scene.about_to_wait(["approval"])
+    await scene.end(waiting.execution, waiting.ending())
+    dora = person("dora", "approver", "director")
+    await scene.administrate(
+        lambda session: principals.put(session, DEFAULT_TENANT, dora.name, roles=sorted(dora.roles), by="test")
+    )
+    await scene.rows("update surefoot.approvals set escalates_to = '{role:director}', escalates_at = clock_timestamp()")
+    async with scene.database.transaction("approval.decide", DEFAULT_TENANT) as session:
+        await deciding.decide(session, ApprovalId(waiting.action(0)), Said(dora, "approve"))
+    asked = question(waiting.execution, scene.request(waiting.execution, 0, gated=True))
+    for escalates_to, needed in ((("role:director",), None), ((), "dora may not approve it any more")):
+        async with scene.database.transaction("look", DEFAULT_TENANT) as session:
+            found = await approvals.objection(session, replace(asked, escalates_to=escalates_to))
+        assert (None if found is None else found.why) == needed
+
+
+async def test_nobody_is_reminded_of_what_a_late_answer_has_settled(scene: Scene) -> None:
+    await announce(scene, "chat", "approval.reminder")
+    execution = await scene.running()
+    request = scene.request(execution, 0, gated=False)
+    async with scene.database.transaction("calls", DEFAULT_TENANT) as session:
+        await scene.prepare(session, execution, request)
+        await approvals.ask(session, replace(question(execution, request), remind=timedelta(minutes=10)))
+    states = "select distinct state from surefoot.outbox_deliveries where consumer = 'chat'"
+    assert await scene.rows(states) == [("pending",)]
+    await scene.receive(request.action_id)
+    assert await scene.rows(states) == [("discarded",)]
 
 
 async def _answered_late(scene: Scene) -> dict[str, Any]:

@@ -93,7 +93,7 @@ async def test_a_tool_cannot_write_what_surefoot_writes_itself_nor_delay_it_for_
     run = Run(RunId(execution.run_id), DEFAULT_TENANT, "report", {}, "nobody", query)
     async with scene.database.transaction("tool.transaction", DEFAULT_TENANT) as session:
         tx = Tx(None, run, scene.request(execution, 0, gated=False).action_id, session)
-        for topic in ("effect", "run.finished", "run.waiting"):
+        for topic in ("effect", "run.finished", "run.waiting", "approval.requested"):
             with pytest.raises(InvalidInput, match="are written by Surefoot alone: choose another topic"):
                 await tx.outbox(topic, {})
         for delay in (timedelta(seconds=-1), timedelta(days=366)):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transactions import canonical_json, request_hash
+from transactions import canonical_json, is_storable, request_hash
+from transactions.canonical import as_storable, read_json, storable_json
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -70,6 +71,10 @@ def test_values_that_differ_have_different_hashes(one: Any, other: Any) -> None:
 def test_the_form_is_fixed_for_ever() -> None:
     """These are in databases: a change here makes every recorded request another one."""
     assert canonical_json({"b": [1, 2.5, None, True], "a": "ü\n"}) == '{"a":"ü\\n","b":[1,2.5,null,true]}'
+    assert canonical_json([1e15, 1e18, 1e23, -1e17, -0.0, 1e-7]) == (
+        "[1000000000000000.0,1000000000000000000,100000000000000000000000,-100000000000000000,0.0,1e-07]"
+    )
+    assert canonical_json(["e+", "-0.0"]) == '["e+","-0.0"]'
     assert request_hash({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
 
 
@@ -77,3 +82,23 @@ def test_the_form_is_fixed_for_ever() -> None:
 def test_what_json_cannot_say_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(value)
+
+
+def test_what_is_nested_too_deeply_is_refused_in_both_directions() -> None:
+    value: Any = 1
+    for _ in range(5000):
+        value = [value]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        canonical_json(value)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_json("[" * 5000 + "]" * 5000)
+    assert storable_json(value) == '"(nested too deeply to be kept)"'
+
+
+@pytest.mark.parametrize(
+    ("text", "storable"), [("a\0", False), ("\ud800", False), ("\\u0000", True), ("\\\\u0000", True), ("\\\0", False)]
+)
+def test_six_characters_that_look_like_a_nul_are_none(text: str, storable: bool) -> None:
+    assert is_storable({"text": text}) is storable
+    assert (storable_json({"text": text}) == canonical_json({"text": text})) is storable
+    assert (as_storable({"text": text}) == {"text": text}) is storable

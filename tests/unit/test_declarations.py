@@ -237,3 +237,14 @@ def test_a_phase_is_one_line_for_people(phase: str) -> None:
 def test_a_limit_of_a_state_is_a_time(limit: Any, seconds: float) -> None:
     with pytest.raises(ValueError, match="Seconds in a state are above 0"):
         RunLimits(**{limit: seconds})
+
+
+def test_an_answer_that_postgres_cannot_store_is_kept_as_far_as_it_can() -> None:
+    tools = Tools[None](id="t")
+
+    @tools.effect(at_most_once=True)
+    async def send(action: Action[None], text: str) -> str:
+        return text
+
+    assert send is not None
+    assert tools.specs["send"].keep("half \ud800, nul \0") == "half \ufffd, nul \ufffd"

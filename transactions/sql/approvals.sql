@@ -60,8 +60,9 @@ select d.decided_by from surefoot.approval_decisions d
  order by d.n
 
 -- name: supersede
+-- What was said with an approval stays in its decisions; the reason of the approval is why it counts no more.
 update surefoot.approvals set state = 'superseded', decided_at = coalesce(decided_at, clock_timestamp()),
-       reason = coalesce(reason, left(:reason, 4000))
+       reason = left(:reason, 4000)
  where approval_id = :approval_id and state in ('pending', 'approved') returning approval_id
 
 -- name: superseding

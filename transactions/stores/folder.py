@@ -103,8 +103,9 @@ class FolderStore:
                 written = entry.stat(follow_symlinks=False).st_mtime
             except FileNotFoundError:
                 continue  # another sweeper was here
-            if written <= written_before:
-                yield f"{deployment}/{entry.name.removesuffix(_UNFINISHED)}"
+            own = entry.name.removesuffix(_UNFINISHED)
+            if written <= written_before and _is_id(own):
+                yield f"{deployment}/{own}"
 
     def _now(self) -> float:
         """The clock by which the folder's files have their times."""
@@ -129,7 +130,7 @@ class FolderStore:
 
     def _path(self, name: str) -> Path:
         deployment, _, own = name.partition("/")
-        if not all(part and set(part) <= set("0123456789abcdef-") for part in (deployment, own)):
+        if not (_is_id(deployment) and _is_id(own)):
             raise StoreFailed(f"{name!r} is no object of {self.name}: restore the artifact's row from a backup.")
         return self.folder / deployment / own
 
@@ -146,6 +147,11 @@ class FolderStore:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise StoreFailed(f"{why}: make room there; nothing was kept of this artifact.") from error
             raise StoreFailed(f"{why}: let this user write there, or correct SUREFOOT_ARTIFACTS.") from error
+
+
+def _is_id(name: str) -> bool:
+    """Others may put files there, too."""
+    return bool(name) and set(name) <= set("0123456789abcdef-")
 
 
 def _sync(folder: Path) -> None:

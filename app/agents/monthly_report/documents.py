@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -20,7 +19,16 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from app.agents.monthly_report.csv_file import BadFile, Line, Month, decode, lines, read_content, read_limited
+from app.agents.monthly_report.csv_file import (
+    BadFile,
+    Line,
+    Month,
+    decode,
+    lines,
+    open_regular,
+    read_content,
+    read_limited,
+)
 from app.agents.monthly_report.figures import DayCounts, Share
 
 NOTE_SIZE_MAX_KB = 64
@@ -228,17 +236,13 @@ def _note(folder: Path, name: str) -> Document:
 
 
 def _open_inside(path: str, flags: int) -> int:
-    """Opens a regular file and nothing else: no link is followed, and no pipe can keep us waiting."""
+    """Opens a regular file, and follows no link."""
     try:
-        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return open_regular(path, flags | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link, put the file itself into the folder") from error
         raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return handle
 
 
 def _document(document_id: str, title: str, text: str, *, source: str, days: Iterable[date] = ()) -> Document:
