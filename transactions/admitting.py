@@ -150,7 +150,7 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
     if admitted and any(limit["full_for_s"] is not None for limit in limits):
         limits = await fetch_all(session, _QUEUE["limits_in_force"])  # which is not full any more, perhaps
     again, backlog = again and bool(admitted), again or len(admitted) < len(heads)
-    told = _told(limits, left, again=again) | {"backlog": backlog, "handed": locked["handed"]}
+    told = _told(limits, left, found["newest"], again=again) | {"backlog": backlog, "handed": locked["handed"]}
     if any(found[name] != value for name, value in told.items()):
         as_json = {name: json.dumps(told[name]) for name in ("rooms", "full_for")}
         await execute(session, _QUEUE["tell"], **{**told, **as_json})
@@ -225,14 +225,20 @@ async def _admit(session: AsyncSession, chosen: Sequence[Head], left: Left) -> S
     return list(segments)
 
 
-def _told(limits: Sequence[Mapping[str, Any]], left: Left, *, again: bool) -> dict[str, Any]:
-    """What those who start runs go by until the next look: see `surefoot.dispatch`."""
+def _told(limits: Sequence[Mapping[str, Any]], left: Left, newest: Mapping[str, str], *, again: bool) -> dict[str, Any]:
+    """What those who start runs go by until the next look: see `surefoot.dispatch`.
+
+    newest: of each agent the version that has the runs that begin, and with them no room of the others.
+    """
     room = 0 if again else left.room.get(None)
-    rooms = {agent: n for agent, n in left.room.items() if agent is not None and n < left.room.get(None, n + 1)}
+    rooms = {agent: n for agent, n in left.room.items() if agent is not None}
+    for agent, version in newest.items():
+        if version in left.room_of:
+            rooms[agent] = min(rooms.get(agent, left.room_of[version]), left.room_of[version])
     everyones = [limit for limit in limits if limit["everyone"]]
     return {
         "room": room,
-        "rooms": rooms,
+        "rooms": {agent: n for agent, n in rooms.items() if n < left.room.get(None, n + 1)},
         "reached": sorted(
             limit["agent"]
             for limit in everyones

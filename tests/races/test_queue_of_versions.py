@@ -7,7 +7,7 @@ import pytest
 
 from tests.races.scenes import ADA, AGENT, VERSION, Scene
 from tests.races.test_queue import limit, look, over, place, slots, start
-from tests.races.test_versions import NEW, NEW_WORKER, deploy, does, engine_version
+from tests.races.test_versions import NEW, NEW_WORKER, deploy, does, engine_version, stop
 from transactions import DEFAULT_TENANT, RunId, RunState, admitting, runs, steering
 from transactions.segments import Ending
 
@@ -46,6 +46,51 @@ async def test_control_with_one_room_for_all_versions_it_does(scene: Scene, monk
     await crowded(scene)
     monkeypatch.setattr(admitting, "_rooms", one_room)
     assert await look(scene) == []
+
+
+async def rolling(scene: Scene) -> list[RunId]:
+    """Three old workers with three slots each have nothing to do, and a new one has come with one; four runs start."""
+    await deploy(scene, NEW, NEW_WORKER)
+    await scene.rows("update surefoot.workers set slots = case worker_id when %s then 1 else 3 end", NEW_WORKER)
+    await look(scene)
+    return [await start(scene) for _ in range(4)]
+
+
+async def test_what_begins_in_a_deploy_has_the_room_of_the_new_version_alone(scene: Scene) -> None:
+    started = await rolling(scene)
+    assert [await place(scene, run_id) for run_id in started] == ["open", "waiting", "waiting", "waiting"]
+    assert await look(scene) == []
+    assert await engine_version(scene, started[0]) == NEW
+
+
+async def test_control_with_the_room_of_all_that_live_it_stands_in_the_engines_queue(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = admitting._told  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(admitting, "_told", lambda limits, left, _, *, again: told(limits, left, {}, again=again))
+    started = await rolling(scene)
+    assert [await place(scene, run_id) for run_id in started] == ["open"] * 4
+    assert {await engine_version(scene, run_id) for run_id in started} == {NEW}
+
+
+async def test_a_fleet_whose_workers_are_gone_takes_no_room_of_another_one(scene: Scene) -> None:
+    """It has its agents under a version of its own, as fleets do."""
+    await scene.rows("insert into surefoot.agents (name, version, input_schema) values ('other', '1', '{}')")
+    await deploy(scene, "other=1", NEW_WORKER)
+    await scene.rows("update surefoot.version_agents set agent = 'other' where version = 'other=1'")
+    await scene.rows(
+        "update surefoot.workers set slots = case worker_id when %s then 2 when %s then 1 else 0 end,"
+        " agents = case worker_id when %s then '{other}'::text[] else %s end",
+        NEW_WORKER, ADA, NEW_WORKER, [AGENT],
+    )  # fmt: skip
+    await look(scene)
+    theirs = [await start(scene, agent="other") for _ in range(3)]
+    assert [await place(scene, run_id) for run_id in theirs] == ["open", "open", "waiting"]
+    await stop(scene, NEW_WORKER)
+    mine = await start(scene)
+    assert await look(scene) in ([], [mine])
+    assert await place(scene, mine) == "open"
+    assert await place(scene, theirs[2]) == "waiting"
 
 
 async def test_what_waits_for_its_turn_is_held_and_waits_again_once_it_is_released(scene: Scene) -> None:

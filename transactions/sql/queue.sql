@@ -38,6 +38,10 @@ carriers as materialized (  -- whose they are, asked once for all that can go to
 routed as (
     select h.tenant, h.agent, h.first, h.run_id, h.n, h.priority, h.queued_at, h.served_at, c.version
       from heads h left join carriers c using (can_go_to)),
+newest as (  -- who takes the runs that begin
+    select distinct on (a.agent) a.agent, v.version
+      from surefoot.version_agents a join surefoot.versions v on v.version = a.version
+     where v.version in (select version from live) order by a.agent, v.current_since desc, v.n desc),
 running as (
     select s.tenant, s.agent, d.application_version as version, count(*) as running
       from surefoot.segments s left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
@@ -45,6 +49,7 @@ running as (
 select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_at, h.run_id), '[]') from routed h) as heads,
        (select coalesce(jsonb_agg(w), '[]') from live w) as live,
        (select coalesce(jsonb_agg(r), '[]') from running r) as running,
+       (select coalesce(jsonb_object_agg(n.agent, n.version), '{}') from newest n) as newest,
        (select coalesce(jsonb_agg(a.name), '[]') from surefoot.agents a where a.tenant = 'default') as agents,
        d.room, d.rooms, d.reached, d.full_for, d.backlog, d.handed
   from surefoot.dispatch d where d.tenant = 'default'
