@@ -137,8 +137,7 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
     if not locked["mine"] or (locked["fresh"] and not locked["ripened"]):
         return Look(backlog=bool(locked["backlog"]))
     # In a statement of its own, so that it sees what the dispatcher before has committed.
-    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE)
-    assert found is not None, "the migration has put the row"
+    found = await _found(session)
     limits = await fetch_all(session, _QUEUE["limits_in_force"])
     heads = [_head(row) for row in found["heads"]]
     left = _left(found, limits)
@@ -155,6 +154,20 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
         as_json = {name: json.dumps(told[name]) for name in ("rooms", "full_for")}
         await execute(session, _QUEUE["tell"], **{**told, **as_json})
     return Look(backlog=backlog, admitted=admitted, again=again)
+
+
+async def _found(session: AsyncSession) -> Mapping[str, Any]:
+    """What waits and what runs; what nobody is there for takes no slot of a limit any more."""
+    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE)
+    assert found is not None, "the migration has put the row"
+    agents = sorted({row["agent"] for row in found["running"] if not _rooms(found, row["agent"])})
+    if not found["live"] or not agents:
+        return found
+    if not await fetch_all(session, _QUEUE["take_back_if_nobody_serves"], agents=agents):
+        return found
+    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE)
+    assert found is not None
+    return found
 
 
 def _head(row: Mapping[str, Any]) -> Head:

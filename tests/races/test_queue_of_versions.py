@@ -7,7 +7,7 @@ import pytest
 
 from tests.races.scenes import ADA, AGENT, VERSION, Scene
 from tests.races.test_queue import limit, look, over, place, slots, start
-from tests.races.test_versions import NEW, NEW_WORKER, deploy, does, engine_version, stop
+from tests.races.test_versions import NEW, NEW_WORKER, NEWER_WORKER, begin, deploy, does, engine_version, stop
 from transactions import DEFAULT_TENANT, RunId, RunState, admitting, runs, steering
 from transactions.segments import Ending
 
@@ -73,8 +73,8 @@ async def test_control_with_the_room_of_all_that_live_it_stands_in_the_engines_q
     assert {await engine_version(scene, run_id) for run_id in started} == {NEW}
 
 
-async def test_a_fleet_whose_workers_are_gone_takes_no_room_of_another_one(scene: Scene) -> None:
-    """It has its agents under a version of its own, as fleets do."""
+async def two_fleets(scene: Scene) -> None:
+    """One has its agent under a version of its own, as fleets do, with two slots; Ada has one for the other agent."""
     await scene.rows("insert into surefoot.agents (name, version, input_schema) values ('other', '1', '{}')")
     await deploy(scene, "other=1", NEW_WORKER)
     await scene.rows("update surefoot.version_agents set agent = 'other' where version = 'other=1'")
@@ -84,6 +84,10 @@ async def test_a_fleet_whose_workers_are_gone_takes_no_room_of_another_one(scene
         NEW_WORKER, ADA, NEW_WORKER, [AGENT],
     )  # fmt: skip
     await look(scene)
+
+
+async def test_a_fleet_whose_workers_are_gone_takes_no_room_of_another_one(scene: Scene) -> None:
+    await two_fleets(scene)
     theirs = [await start(scene, agent="other") for _ in range(3)]
     assert [await place(scene, run_id) for run_id in theirs] == ["open", "open", "waiting"]
     await stop(scene, NEW_WORKER)
@@ -91,6 +95,27 @@ async def test_a_fleet_whose_workers_are_gone_takes_no_room_of_another_one(scene
     assert await look(scene) in ([], [mine])
     assert await place(scene, mine) == "open"
     assert await place(scene, theirs[2]) == "waiting"
+
+
+async def test_a_fleet_whose_workers_are_gone_takes_no_slot_of_a_limit_with_what_it_has_not_begun(scene: Scene) -> None:
+    await two_fleets(scene)
+    await limit(scene, running_max=2)
+    theirs = [await start(scene, agent="other") for _ in range(2)]
+    assert await look(scene) == theirs
+    await begin(scene, theirs[0], 0, NEW_WORKER, "other=1")
+    mine = await start(scene)
+    assert await look(scene) == []
+    await stop(scene, NEW_WORKER)
+    assert await look(scene) == [mine]
+    assert [await place(scene, run_id) for run_id in theirs] == ["open", "waiting"], "one may have done something"
+    assert await scene.rows("select count(*) from dbos.workflow_status where workflow_uuid = %s", f"{theirs[1]}:0") == [
+        (0,)
+    ]
+    await deploy(scene, "other=1", NEWER_WORKER)
+    assert await look(scene) == [], "the limit holds when it is back"
+    await over(scene, mine)
+    assert await look(scene) == [theirs[1]]
+    assert await engine_version(scene, theirs[1]) == "other=1"
 
 
 async def test_what_waits_for_its_turn_is_held_and_waits_again_once_it_is_released(scene: Scene) -> None:

@@ -54,6 +54,24 @@ select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_
        d.room, d.rooms, d.reached, d.full_for, d.backlog, d.handed
   from surefoot.dispatch d where d.tenant = 'default'
 
+-- name: take_back_if_nobody_serves
+-- What the engine has of agents that no live worker serves, and nobody has begun, waits again. What has begun is the router's.
+with nobodys as (
+    select s.run_id, s.n
+      from surefoot.segments s
+      join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n and r.state = 'queued'
+     where s.state = 'open' and s.executions = 0 and s.agent = any(:agents)
+       and not exists (select 1 from surefoot.workers w
+                        where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null
+                          and (w.agents is null or s.agent = any(w.agents)))
+     order by s.run_id for no key update of r, s skip locked),
+taken as (
+    delete from dbos.workflow_status d using nobodys x
+     where d.workflow_uuid = x.run_id || ':' || x.n and d.status = 'ENQUEUED' returning x.run_id, x.n)
+update surefoot.segments s set state = 'waiting', admitted_at = null, rated = false
+  from taken where s.run_id = taken.run_id and s.n = taken.n and s.state = 'open'
+returning s.run_id
+
 -- name: limits_in_force
 select l.tenant, l.everyone, l.agent, l.running_max, l.starts_max,
        case when l.starts_max is not null then (select count(*) from (

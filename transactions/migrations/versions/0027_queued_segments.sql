@@ -24,7 +24,7 @@ begin
         values ('segments', '[*]', 'delayed'), ('segments', '[*]', 'waiting'), ('segments', '[*]', 'open'),
                ('segments', 'delayed', 'waiting'), ('segments', 'delayed', 'settled'),
                ('segments', 'waiting', 'open'), ('segments', 'waiting', 'settled'),
-               ('segments', 'open', 'settled')) t (machine, from_state, to_state);
+               ('segments', 'open', 'waiting'), ('segments', 'open', 'settled')) t (machine, from_state, to_state);
     execute format('create or replace function surefoot.transitions() returns table (machine text, from_state text, to_state text)
                     language sql immutable parallel safe as $f$ select * from (values %s) as t (machine, from_state, to_state) $f$', v_rows);
 end $$;
