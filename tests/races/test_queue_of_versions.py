@@ -8,7 +8,7 @@ import pytest
 from tests.races.scenes import ADA, AGENT, VERSION, Scene
 from tests.races.test_queue import limit, look, over, place, slots, start
 from tests.races.test_versions import NEW, NEW_WORKER, NEWER_WORKER, begin, deploy, does, engine_version, stop
-from transactions import DEFAULT_TENANT, RunId, RunState, admitting, runs, steering
+from transactions import DEFAULT_TENANT, QueueFull, RunId, RunState, admitting, runs, steering
 from transactions.segments import Ending
 
 
@@ -141,6 +141,27 @@ async def test_a_delayed_run_that_is_held_and_released_begins_when_it_is_due_and
         assert await place(scene, run_id) == "delayed", n
     await scene.rows("update surefoot.segments set queued_at = queued_at - interval '2 hours' where state = 'delayed'")
     assert await look(scene) == [run_id]
+
+
+async def test_what_is_released_and_never_began_is_one_that_begins_in_the_place_that_it_had(scene: Scene) -> None:
+    await limit(scene, starts_max=1, period_s=3600, queued_max=4)
+    first, second, third = [await start(scene) for _ in range(3)]
+    assert await look(scene) == [first]
+    for run_id in (second, third):
+        await does(scene, lambda s, run_id=run_id: steering.hold(s, run_id, by="ada", reason="look"))
+    late = await start(scene)
+    for run_id in (third, second):
+        await release(scene, run_id)
+    assert await look(scene) == [], "a limit on starts holds for them"
+    await start(scene)
+    with pytest.raises(QueueFull):
+        await start(scene)
+    assert await place(scene, late) == "waiting"
+    for run_id in (second, third, late):
+        await scene.rows("update surefoot.segments set admitted_at = admitted_at - interval '1 hour'")
+        assert await look(scene) == [run_id]
+    await over(scene, second, n=1, state=RunState.QUEUED)
+    assert await place(scene, second) == "open", "now it goes on"
 
 
 async def test_what_is_released_waits_for_the_limit_as_any_other(scene: Scene) -> None:

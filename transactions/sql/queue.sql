@@ -13,13 +13,13 @@ select l.mine, (select count(*) from ripened) as ripened, (select last_value fro
 
 -- name: look
 with recursive lanes as (
-    (select s.tenant, s.agent, s.n = 0 as first from surefoot.segments s where s.state = 'waiting'
-      order by s.tenant, s.agent, (s.n = 0) limit 1)
+    (select s.tenant, s.agent, s.begins as first from surefoot.segments s where s.state = 'waiting'
+      order by s.tenant, s.agent, s.begins limit 1)
     union all
     select x.* from lanes l cross join lateral (
-        select s.tenant, s.agent, s.n = 0 as first from surefoot.segments s
-         where s.state = 'waiting' and (s.tenant, s.agent, (s.n = 0)) > (l.tenant, l.agent, l.first)
-         order by s.tenant, s.agent, (s.n = 0) limit 1) x),
+        select s.tenant, s.agent, s.begins as first from surefoot.segments s
+         where s.state = 'waiting' and (s.tenant, s.agent, s.begins) > (l.tenant, l.agent, l.first)
+         order by s.tenant, s.agent, s.begins limit 1) x),
 live as (
     select w.version, w.agents, sum(w.slots)::integer as slots, bool_or(w.slots is null) as unbounded from surefoot.workers w
      where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version, w.agents),
@@ -30,7 +30,7 @@ heads as (
         select s.run_id, s.n, s.priority, s.queued_at,
                (r.agent, r.agent_version is null, r.state_version, r.pinned_version, r.refused_by)::text as can_go_to
           from surefoot.segments s join surefoot.runs r on r.run_id = s.run_id and r.state = 'queued'
-         where s.state = 'waiting' and s.tenant = l.tenant and s.agent = l.agent and (s.n = 0) = l.first
+         where s.state = 'waiting' and s.tenant = l.tenant and s.agent = l.agent and s.begins = l.first
          order by s.priority desc, s.queued_at, s.run_id limit :per_lane) h),
 carriers as materialized (  -- whose they are, asked once for all that can go to the same ones; nobody asks where there is but one
     select h.can_go_to, surefoot.version_for(min(h.run_id)) as version
@@ -76,23 +76,23 @@ returning s.run_id
 select l.tenant, l.everyone, l.agent, l.running_max, l.starts_max,
        case when l.starts_max is not null then (select count(*) from (
            (select 1 from surefoot.segments s
-             where not l.everyone and s.rated and s.n = 0 and s.tenant = l.tenant and l.agent in ('', s.agent)
+             where not l.everyone and s.rated and s.begins and s.tenant = l.tenant and l.agent in ('', s.agent)
                and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)
            union all
            (select 1 from surefoot.segments s
-             where l.everyone and l.agent <> '' and s.rated and s.n = 0 and s.agent = l.agent
+             where l.everyone and l.agent <> '' and s.rated and s.begins and s.agent = l.agent
                and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)
            union all
            (select 1 from surefoot.segments s
-             where l.everyone and l.agent = '' and s.rated and s.n = 0
+             where l.everyone and l.agent = '' and s.rated and s.begins
                and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)) x) end as started,
        case when l.everyone and l.queued_max is not null then (
            select case when count(*) >= l.queued_max then surefoot.retry_after_s(min(q.queued_at), count(*)) end from (
                (select s.queued_at from surefoot.segments s
-                 where s.state = 'waiting' and s.n = 0 and l.agent in ('', s.agent) limit l.queued_max)
+                 where s.state = 'waiting' and s.begins and l.agent in ('', s.agent) limit l.queued_max)
                union all
                (select s.queued_at from surefoot.segments s
-                 where s.state = 'delayed' and s.n = 0 and l.agent in ('', s.agent) limit l.queued_max)) q) end as full_for_s
+                 where s.state = 'delayed' and s.begins and l.agent in ('', s.agent) limit l.queued_max)) q) end as full_for_s
   from surefoot.limits l
  where l.running_max is not null or l.starts_max is not null or (l.everyone and l.queued_max is not null)
 
