@@ -180,19 +180,8 @@ def row(world: World, i: int, now: datetime) -> list[Any]:
     admitted_at = now - timedelta(seconds=0 if s.since >= 0 else 2 * PERIOD_S) if admitted else None
     queued_at = now - timedelta(minutes=age(world, i))
     over = [now, "completed", 1] if s.state == "settled" else [None, None, None]
-    return [
-        run_id(i),
-        s.n,
-        s.tenant,
-        s.agent,
-        s.priority,
-        s.state,
-        queued_at,
-        s.rated and admitted,
-        admitted_at,
-        s.n == 0,
-        *over,
-    ]
+    admission = [s.rated and admitted, admitted_at, s.n == 0]
+    return [run_id(i), s.n, s.tenant, s.agent, s.priority, s.state, queued_at, *admission, *over]
 
 
 def run_id(i: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from tests.model.machines import changed
 from tests.races.interleave import Pace, in_lanes
@@ -16,6 +17,7 @@ from tests.races.scenes import ADA, AGENT, Scene, register
 from transactions import (
     DEFAULT_TENANT,
     Conflict,
+    Database,
     InvalidInput,
     NotFound,
     QueueFull,
@@ -102,7 +104,7 @@ async def scene_of_two(scene: Scene) -> AsyncIterator[Scene]:
 
 
 async def test_where_nothing_is_in_the_way_the_engine_has_it_with_the_commit_that_starts_it(scene: Scene) -> None:
-    assert await place(scene, await start(scene)) == "open"  # nobody has looked yet
+    assert await place(scene, await start(scene)) == "open"  # its workers do not say how many slots they have
     await slots(scene, 2)
     assert [await place(scene, await start(scene)) for _ in range(2)] == ["open", "waiting"]  # one runs already
 
@@ -189,6 +191,26 @@ async def test_what_waits_is_not_lost_by_the_engine_and_what_is_lost_goes_on_bef
     assert await scene.restart_lost(first, 0)
     assert await look(scene) == [first]
     assert await place(scene, second) == "waiting"
+
+
+async def test_what_begins_before_any_worker_was_there_waits_in_order_for_the_first_one(database_url: str) -> None:
+    database = Database(database_url)
+    start = "select surefoot.start_run(%s, '{}', tenant => %s)"
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("insert into surefoot.tenants (tenant) values ('b')")
+        connection.execute("insert into surefoot.agents (name, version, input_schema) values (%s, '1', '{}')", [AGENT])
+        for _ in range(9):
+            connection.execute(start, [AGENT, DEFAULT_TENANT])
+        row = connection.execute(start, [AGENT, B]).fetchone()
+    assert row is not None
+    async with database.all_tenants("queue.look") as session:
+        await register(session, ADA)
+        await session.execute(text("update surefoot.workers set slots = 2"))
+    async with database.all_tenants("queue.look") as session:
+        admitted = (await admitting.look(session, fresh_s=0)).admitted
+    await database.close()
+    assert len(admitted) == 2
+    assert row[0] in admitted
 
 
 # Limits.

@@ -36,7 +36,9 @@ create table surefoot.dispatch (
     handed    bigint not null default 0,
     looked_at timestamptz not null default clock_timestamp()
 );
-insert into surefoot.dispatch (tenant) values ('default');
+-- Until a dispatcher has looked, what begins waits for it; only where workers of before live, who hand over nothing, it does not.
+insert into surefoot.dispatch (tenant, room)
+select 'default', case when not exists (select 1 from surefoot.workers w where w.state = 'live') then 0 end;
 create sequence surefoot.handed;
 select nextval('surefoot.handed');  -- so that its last value is one that was given out
 
