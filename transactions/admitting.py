@@ -146,13 +146,10 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
         of_tenants[row["tenant"]] += row["running"]
     chosen, again = choose(heads, of_tenants, left, per_lane=_PER_LANE)
     admitted = await _admit(session, chosen, left) if chosen else ()
-    if admitted and any(limit["full_for_s"] is not None for limit in limits):
-        limits = await fetch_all(session, _QUEUE["limits_in_force"])  # which is not full any more, perhaps
     again, backlog = again and bool(admitted), again or len(admitted) < len(heads)
     told = _told(limits, left, found["newest"], again=again) | {"backlog": backlog, "handed": locked["handed"]}
     if any(found[name] != value for name, value in told.items()):
-        as_json = {name: json.dumps(told[name]) for name in ("rooms", "full_for")}
-        await execute(session, _QUEUE["tell"], **{**told, **as_json})
+        await execute(session, _QUEUE["tell"], **{**told, "rooms": json.dumps(told["rooms"])})
     return Look(backlog=backlog, admitted=admitted, again=again)
 
 
@@ -257,7 +254,6 @@ def _told(limits: Sequence[Mapping[str, Any]], left: Left, newest: Mapping[str, 
             for limit in everyones
             if left.running.get(_scope(limit), 1) <= 0 or left.starts.get(_scope(limit), 1) <= 0
         ),
-        "full_for": {limit["agent"]: limit["full_for_s"] for limit in everyones if limit["full_for_s"] is not None},
     }
 
 

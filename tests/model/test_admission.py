@@ -135,7 +135,7 @@ def put(connection: psycopg.Connection[Any], world: World) -> None:
     for table in ("segments", "runs", "limits", "workers", "queue_turns", "agents"):
         connection.execute(f"delete from surefoot.{table}".encode())
     connection.execute("delete from dbos.workflow_status")
-    connection.execute("update surefoot.dispatch set room = null, reached = '{}', backlog = false, full_for = '{}'")
+    connection.execute("update surefoot.dispatch set room = null, reached = '{}', backlog = false")
     with connection.cursor() as cursor:
         cursor.executemany(
             "insert into surefoot.agents (name, version, input_schema) values (%s, '1', '{}')", [[a] for a in AGENTS]

@@ -307,19 +307,28 @@ async def test_a_start_beyond_what_may_wait_is_refused_in_the_callers_transactio
     assert await place(scene, await start(scene)) == "waiting"
 
 
-async def test_the_queue_of_all_tenants_is_full_as_the_last_look_has_it(scene_of_two: Scene) -> None:
+async def test_the_queue_of_all_tenants_is_full_whether_anybody_looks_or_not(scene_of_two: Scene) -> None:
     scene = scene_of_two
     await limit(scene, None, AGENT, running_max=0, queued_max=2)
     await start(scene)
-    await start(scene, B)
-    await look(scene)
+    last = await start(scene, B)
     for tenant in (DEFAULT_TENANT, B):
         with pytest.raises(QueueFull, match=f'agent "{AGENT}" is full: as many runs of all tenants wait'):
             await start(scene, tenant)
     await start(scene, B, "other")
-    await limit(scene, None, AGENT, running_max=5, queued_max=2)
+    async with scene.database.transaction("run.cancel", B) as session:
+        await runs.cancel(session, last, by="ada", reason="asked for")
+    await start(scene, B)
+    with pytest.raises(QueueFull):
+        await start(scene, B)
+    await limit(scene, None, AGENT, running_max=5, queued_max=3)
+    await start(scene, B)
     await look(scene)
     await start(scene, B)
+    await limit(scene, None, AGENT, queued_max=0)
+    with pytest.raises(QueueFull) as full:
+        await start(scene, B)
+    assert full.value.retry_after_s == 60
 
 
 async def test_it_is_asked_again_after_what_one_of_those_that_wait_takes(scene: Scene) -> None:

@@ -51,7 +51,7 @@ select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_
        (select coalesce(jsonb_agg(r), '[]') from running r) as running,
        (select coalesce(jsonb_object_agg(n.agent, n.version), '{}') from newest n) as newest,
        (select coalesce(jsonb_agg(a.name), '[]') from surefoot.agents a where a.tenant = 'default') as agents,
-       d.room, d.rooms, d.reached, d.full_for, d.backlog, d.handed
+       d.room, d.rooms, d.reached, d.backlog, d.handed
   from surefoot.dispatch d where d.tenant = 'default'
 
 -- name: take_back_if_nobody_serves
@@ -85,16 +85,9 @@ select l.tenant, l.everyone, l.agent, l.running_max, l.starts_max,
            union all
            (select 1 from surefoot.segments s
              where l.everyone and l.agent = '' and s.rated and s.begins
-               and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)) x) end as started,
-       case when l.everyone and l.queued_max is not null then (
-           select case when count(*) >= l.queued_max then surefoot.retry_after_s(min(q.queued_at), count(*)) end from (
-               (select s.queued_at from surefoot.segments s
-                 where s.state = 'waiting' and s.begins and l.agent in ('', s.agent) limit l.queued_max)
-               union all
-               (select s.queued_at from surefoot.segments s
-                 where s.state = 'delayed' and s.begins and l.agent in ('', s.agent) limit l.queued_max)) q) end as full_for_s
+               and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)) x) end as started
   from surefoot.limits l
- where l.running_max is not null or l.starts_max is not null or (l.everyone and l.queued_max is not null)
+ where l.running_max is not null or l.starts_max is not null
 
 -- name: admit_if_waiting
 with chosen as (
@@ -117,8 +110,7 @@ on conflict (tenant) do update set served_at = excluded.served_at
 
 -- name: tell
 update surefoot.dispatch
-   set room = :room, rooms = cast(:rooms as jsonb), reached = :reached, full_for = cast(:full_for as jsonb),
-       backlog = :backlog, handed = :handed, looked_at = clock_timestamp()
+   set room = :room, rooms = cast(:rooms as jsonb), reached = :reached, backlog = :backlog, handed = :handed, looked_at = clock_timestamp()
  where tenant = 'default'
 
 -- name: status

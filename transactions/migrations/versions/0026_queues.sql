@@ -23,15 +23,13 @@ create table surefoot.limits (
 );
 
 -- What the last look of a dispatcher found, of tenant default, for all: how many more runs the live workers have room
--- for (null: it does not know) and of which agents for less; which agents are at a limit of all tenants' ('': all are),
--- and of which the queue is full, with the seconds after which to ask again; whether anything waits for room. `handed`:
--- the number of `surefoot.handed` at that look, so that whoever starts a run can tell what was handed over since.
+-- for (null: it does not know) and of which agents for less; which agents are at a limit of all tenants' ('': all are);
+-- whether anything waits for room. `handed`: the number of `surefoot.handed` at that look, so that whoever starts a run can tell what was handed over since.
 create table surefoot.dispatch (
     tenant    text primary key,
     room      integer,
     rooms     jsonb not null default '{}',
     reached   text[] not null default '{}',
-    full_for  jsonb not null default '{}',
     backlog   boolean not null default false,
     handed    bigint not null default 0,
     looked_at timestamptz not null default clock_timestamp()

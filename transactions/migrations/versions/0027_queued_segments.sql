@@ -101,17 +101,17 @@ declare
     l record;
     v_queued bigint;
     v_oldest timestamptz;
-    v_full jsonb;
+    v_full integer;
 begin
     for l in select * from surefoot.limits x
               where x.tenant in ('default', refuse_if_full.tenant) and (x.everyone or x.tenant = refuse_if_full.tenant)
                 and x.agent in ('', refuse_if_full.agent) and x.queued_max is not null loop
         if l.everyone then
-            select d.full_for -> l.agent into v_full from surefoot.dispatch d where d.tenant = 'default';
-            continue when v_full is null and l.queued_max > 0;
+            v_full := surefoot.full_for(l.agent);
+            continue when v_full is null;
             raise exception 'the queue of % is full: as many runs of all tenants wait to begin as may: try again later',
                 case l.agent when '' then 'this deployment' else 'agent "' || l.agent || '"' end
-                using errcode = 'SF005', detail = 'retry after ' || coalesce(v_full::integer, 60) || ' s';
+                using errcode = 'SF005', detail = 'retry after ' || v_full || ' s';
         end if;
         select count(*), min(q.queued_at) into v_queued, v_oldest from (
             (select s.queued_at from surefoot.segments s
@@ -135,6 +135,21 @@ create function surefoot.retry_after_s(oldest timestamptz, queued bigint) return
 language sql stable set search_path = pg_catalog, pg_temp as $$
     select least(60, greatest(1, coalesce(ceil(extract(epoch from clock_timestamp() - oldest) / nullif(queued, 0)), 60)))::integer
 $$;
+
+-- In how many seconds to ask again while as many runs of all tenants wait to begin as the deployment's limit of an agent ('': of
+-- all agents) lets; null: fewer do. As its owner, who sees the rows of all tenants, and tells no more of them than this.
+create function surefoot.full_for(of_agent text) returns integer
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select (select case when count(*) >= l.queued_max then surefoot.retry_after_s(min(q.queued_at), count(*)) end from (
+               (select s.queued_at from surefoot.segments s
+                 where s.state = 'waiting' and s.begins and l.agent in ('', s.agent) limit l.queued_max)
+               union all
+               (select s.queued_at from surefoot.segments s
+                 where s.state = 'delayed' and s.begins and l.agent in ('', s.agent) limit l.queued_max)) q)
+      from surefoot.limits l
+     where l.tenant = 'default' and l.everyone and l.agent = of_agent and l.queued_max is not null
+$$;
+revoke all on function surefoot.full_for(text) from public;
 
 -- Starts a run in the caller's own transaction, from any language. Returns its id; the same key and input is the
 -- same run (errcode SF001: another input; SF002: unknown agent; SF003: no such tenant, or a transaction of another one;

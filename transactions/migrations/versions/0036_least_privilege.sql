@@ -64,10 +64,10 @@ alter default privileges in schema dbos grant usage, select on sequences to sure
 -- no more than one tenant's rows, and those who serve all tenants have none.
 alter function surefoot.ask_engine(text, integer, text) security definer;
 do $$
-declare f regprocedure;
+declare f regprocedure;  -- and `full_for`, which is its owner's for what it counts
 begin
     for f in select p.oid from pg_proc p where p.pronamespace = 'surefoot'::regnamespace
-              and p.proname in ('enqueue_segment', 'hand_to_engine', 'ask_engine') loop
+              and p.proname in ('enqueue_segment', 'hand_to_engine', 'ask_engine', 'full_for') loop
         execute format('revoke all on function %s from public', f);
         execute format('grant execute on function %s to surefoot_app, surefoot_api, surefoot_worker', f);
     end loop;
