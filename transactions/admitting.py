@@ -70,17 +70,25 @@ class Left:
 
     def take(self, head: Head) -> bool:
         """Whether it fits; then it is counted."""
-        counted: list[tuple[dict[Any, int], Any]] = [
-            (self.room, None), (self.room, head.agent), (self.room_of, head.version)
-        ]  # fmt: skip
-        counted += [(self.running, scope) for scope in head.scopes]
-        counted += [(self.starts, scope) for scope in head.scopes if head.first]
+        counted = [*self._room(head), *self._limits(head)]
         if any(left.get(of, 1) <= 0 for left, of in counted):
             return False
         for left, of in counted:
             if of in left:
                 left[of] -= 1
         return True
+
+    def lacks_room(self, head: Head) -> bool:
+        """Whether it does not fit, and it is no limit that is in its way."""
+        within = all(left.get(of, 1) > 0 for left, of in self._limits(head))
+        return within and any(left.get(of, 1) <= 0 for left, of in self._room(head))
+
+    def _room(self, head: Head) -> Sequence[tuple[dict[Any, int], Any]]:
+        return (self.room, None), (self.room, head.agent), (self.room_of, head.version)
+
+    def _limits(self, head: Head) -> Sequence[tuple[dict[Any, int], Any]]:
+        running = [(self.running, scope) for scope in head.scopes]
+        return [*running, *((self.starts, scope) for scope in head.scopes if head.first)]
 
     def counts_start(self, head: Head) -> bool:
         """Whether a limit on starts holds for it."""
@@ -146,6 +154,9 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
         of_tenants[row["tenant"]] += row["running"]
     chosen, again = choose(heads, of_tenants, left, per_lane=_PER_LANE)
     admitted = await _admit(session, chosen, left) if chosen else ()
+    of_tenants.update(head.tenant for head in chosen)
+    taken = {head.run_id for head in chosen}
+    await _ask_to_hand_on(session, found, [head for head in heads if head.run_id not in taken], of_tenants, left)
     again, backlog = again and bool(admitted), again or len(admitted) < len(heads)
     told = _told(limits, left, found["newest"], again=again) | {"backlog": backlog, "handed": locked["handed"]}
     if any(found[name] != value for name, value in told.items()):
@@ -233,6 +244,30 @@ async def _admit(session: AsyncSession, chosen: Sequence[Head], left: Left) -> S
     served = [head.tenant for head in reversed(chosen) if head.run_id in segments]
     await execute(session, _QUEUE["served"], tenants=list(dict.fromkeys(served))[::-1])
     return list(segments)
+
+
+async def _ask_to_hand_on(
+    session: AsyncSession, found: Mapping[str, Any], waiting: Sequence[Head], running: Mapping[str, int], left: Left
+) -> None:
+    """Have one run of the tenant of which the most run go on behind others from its next boundary on, where there is no
+    room for a tenant of which fewer run, even then."""
+    lacking = [head for head in waiting if left.lacks_room(head)]
+    if not lacking:
+        return
+    poorest = min(lacking, key=lambda head: running.get(head.tenant, 0))
+    versions = {
+        w["version"]
+        for w in found["live"]
+        if poorest.version in (None, w["version"]) and (w["agents"] is None or poorest.agent in w["agents"])
+    }
+    there = {row["tenant"] for row in found["running"] if row["version"] in versions}
+    richest = max(there, key=lambda tenant: running[tenant], default=None)
+    if richest is None:
+        return
+    poorer = {head.tenant for head in lacking if running.get(head.tenant, 0) + 1 < running[richest]}
+    if poorer:
+        asked = {"tenant": richest, "versions": sorted(versions), "asked_max": len(poorer)}
+        await execute(session, _QUEUE["ask_one_to_hand_on"], **asked)
 
 
 def _told(limits: Sequence[Mapping[str, Any]], left: Left, newest: Mapping[str, str], *, again: bool) -> dict[str, Any]:

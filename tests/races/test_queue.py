@@ -18,6 +18,7 @@ from transactions import (
     DEFAULT_TENANT,
     Conflict,
     Database,
+    Execution,
     InvalidInput,
     NotFound,
     QueueFull,
@@ -211,6 +212,42 @@ async def test_what_begins_before_any_worker_was_there_waits_in_order_for_the_fi
     await database.close()
     assert len(admitted) == 2
     assert row[0] in admitted
+
+
+async def long_runs(scene: Scene) -> list[Execution]:
+    """Of the first tenant three run, which is all that there is room for; of the second one a run waits."""
+    mine = [await scene.running() for _ in range(3)]
+    await slots(scene, 3)
+    await start(scene, B)
+    for _ in range(3):
+        assert await look(scene) == []
+    return mine
+
+
+ASKED = "select run_id from surefoot.runs where asked = 'hand on' order by run_id"
+
+
+async def test_one_run_of_the_tenant_that_has_most_hands_on_for_one_that_finds_no_room(scene_of_two: Scene) -> None:
+    scene = scene_of_two
+    mine = await long_runs(scene)
+    [[asked]] = await scene.rows(ASKED)
+    execution = next(one for one in mine if one.run_id == asked)
+    await scene.end(execution, Ending(state=RunState.QUEUED, turns=1, usage={}))
+    assert await place(scene, asked) == "waiting"
+    [other] = await look(scene)
+    assert other != asked
+    await start(scene, B)
+    await look(scene)
+    assert await scene.rows(ASKED) == [], "of one run more there would be as many"
+
+
+async def test_control_where_nobody_is_asked_they_keep_their_slots(
+    scene_of_two: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instead = ("ask_one_to_hand_on", "and r.asked is null", "and false")
+    monkeypatch.setattr(admitting, "_QUEUE", changed("queue", instead))
+    await long_runs(scene_of_two)
+    assert await scene_of_two.rows(ASKED) == []
 
 
 # Limits.

@@ -7,7 +7,7 @@ import pytest
 
 from tests.races.scenes import ADA, AGENT, VERSION, Scene
 from tests.races.test_queue import limit, look, over, place, slots, start
-from tests.races.test_versions import NEW, NEW_WORKER, NEWER_WORKER, begin, deploy, does, engine_version, stop
+from tests.races.test_versions import NEW, NEW_WORKER, NEWER_WORKER, deploy, does, engine_version, stop
 from transactions import DEFAULT_TENANT, QueueFull, RunId, RunState, admitting, runs, steering
 from transactions.segments import Ending
 
@@ -102,12 +102,13 @@ async def test_a_fleet_whose_workers_are_gone_takes_no_slot_of_a_limit_with_what
     await limit(scene, running_max=2)
     theirs = [await start(scene, agent="other") for _ in range(2)]
     assert await look(scene) == theirs
-    await begin(scene, theirs[0], 0, NEW_WORKER, "other=1")
+    taken = "update dbos.workflow_status set status = 'PENDING', executor_id = %s where workflow_uuid = %s"
+    await scene.rows(taken, NEW_WORKER, f"{theirs[0]}:0")
     mine = await start(scene)
     assert await look(scene) == []
     await stop(scene, NEW_WORKER)
     assert await look(scene) == [mine]
-    assert [await place(scene, run_id) for run_id in theirs] == ["open", "waiting"], "one may have done something"
+    assert [await place(scene, run_id) for run_id in theirs] == ["open", "waiting"], "one is somebody's"
     assert await scene.rows("select count(*) from dbos.workflow_status where workflow_uuid = %s", f"{theirs[1]}:0") == [
         (0,)
     ]

@@ -108,6 +108,20 @@ insert into surefoot.queue_turns (tenant, served_at)
 select t.tenant, clock_timestamp() from unnest(cast(:tenants as text[])) with ordinality as t (tenant, i) order by t.i
 on conflict (tenant) do update set served_at = excluded.served_at
 
+-- name: ask_one_to_hand_on
+-- Unless so many have been asked already; whoever does not come to a boundary meanwhile is not counted any more.
+with asked as (
+    select count(*) as n from surefoot.segments s join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n
+     where s.state = 'open' and r.asked is not null and r.updated_at > clock_timestamp() - interval '60 seconds'),
+one as (
+    select r.run_id from surefoot.segments s
+      join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n and r.state = 'running' and r.asked is null
+      join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
+     where s.state = 'open' and s.tenant = :tenant and d.status = 'PENDING' and d.application_version = any(:versions)
+       and (select n from asked) < :asked_max
+     order by s.admitted_at, s.run_id limit 1 for no key update of r skip locked)
+update surefoot.runs r set asked = 'hand on', updated_at = clock_timestamp() from one where r.run_id = one.run_id
+
 -- name: tell
 update surefoot.dispatch
    set room = :room, rooms = cast(:rooms as jsonb), reached = :reached, backlog = :backlog, handed = :handed, looked_at = clock_timestamp()
