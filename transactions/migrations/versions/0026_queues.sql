@@ -1,9 +1,6 @@
--- Columns with a constant default or none, which rewrite nothing. slots, agents: null while a worker does not say.
--- draining_at: from when on it claims nothing any more.
+-- A column with a constant default, which rewrites nothing.
 alter table surefoot.runs add column priority integer not null default 0,
     add constraint runs_priority_check check (priority between -100 and 100) not valid;
-alter table surefoot.workers add column if not exists slots integer, add column if not exists agents text[],
-    add column if not exists draining_at timestamptz;
 
 -- How much of a tenant, of an agent or of both may run, wait and start. The deployment's own: everyone, for the runs of
 -- all tenants together. agent '': all agents. A row without a limit limits nothing.
