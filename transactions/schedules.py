@@ -7,6 +7,7 @@ from itertools import islice, takewhile
 from typing import Any, Literal
 
 from pydantic import JsonValue
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import cron, principals, runs
@@ -68,21 +69,27 @@ async def put(session: AsyncSession, tenant: Tenant, schedule: Schedule, *, by: 
     runs.check_priority(schedule.priority)
     row = await fetch_one(session, _SCHEDULES["now"])
     assert row is not None
-    await execute(
-        session,
-        _SCHEDULES["set"],
-        tenant=tenant,
-        name=name,
-        agent=schedule.agent,
-        input=runs.canonical_input(schedule.input),
-        cron=schedule.cron,
-        time_zone=schedule.time_zone,
-        principal=by,
-        priority=schedule.priority,
-        missed=schedule.missed,
-        overlap=schedule.overlap,
-        next_at=cron.next_after(schedule.cron, schedule.time_zone, row["now"]),
-    )
+    try:
+        await execute(
+            session,
+            _SCHEDULES["set"],
+            tenant=tenant,
+            name=name,
+            agent=schedule.agent,
+            input=runs.canonical_input(schedule.input),
+            cron=schedule.cron,
+            time_zone=schedule.time_zone,
+            principal=by,
+            priority=schedule.priority,
+            missed=schedule.missed,
+            overlap=schedule.overlap,
+            next_at=cron.next_after(schedule.cron, schedule.time_zone, row["now"]),
+        )
+    except DBAPIError as error:
+        too_large = runs.refused_as_too_large(error)
+        if too_large is None:
+            raise
+        raise too_large from error
 
 
 async def page(session: AsyncSession, tenant: Tenant) -> Sequence[Mapping[str, Any]]:

@@ -168,6 +168,7 @@ async def test_it_is_paused_resumed_changed_and_removed(scene: Scene) -> None:
         ({"time_zone": "Berlin"}, "is no time zone"),
         ({"priority": 1000}, "A priority is from -100 to 100"),
         ({"input": {"n": "a\0"}}, "contains a NUL character"),
+        ({"input": [1] * 500_000}, "The input is over 1048576 bytes"),  # with the spaces that Postgres puts
     ],
 )
 async def test_a_schedule_that_is_none_is_refused(scene: Scene, more: dict[str, Any], words: str) -> None:
