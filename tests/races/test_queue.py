@@ -274,6 +274,17 @@ async def test_a_limit_holds_for_its_tenant_its_agent_or_both(scene_of_two: Scen
     assert shown == [("b", None, 2), ("b", AGENT, 1), (None, "other", 2)]
 
 
+async def test_a_tenant_sees_the_limits_that_hold_for_it_and_no_other_ones(scene_of_two: Scene) -> None:
+    scene = scene_of_two
+    for limited in (DEFAULT_TENANT, B, None):
+        await limit(scene, limited, running_max=5)
+    seen = text("select tenant, everyone from surefoot.limits order by 1, 2")
+    for tenant in (DEFAULT_TENANT, B):
+        async with scene.database.transaction("read", tenant) as session:
+            found = [tuple(row) for row in await session.execute(seen)]
+        assert found == sorted([(tenant, False), ("default", True)])
+
+
 async def test_a_limit_on_starts_counts_those_within_any_period_and_none_that_goes_on(scene: Scene) -> None:
     await limit(scene, starts_max=2, period_s=3600)
     began = [await start(scene) for _ in range(3)]

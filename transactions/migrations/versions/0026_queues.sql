@@ -77,11 +77,10 @@ begin
         execute format('create policy tenant on surefoot.%I using (tenant = current_setting(''surefoot.tenant'', true))', t);
         execute format('create policy worker on surefoot.%I to surefoot_worker using (true)', t);
     end loop;
-    foreach t in array array['limits', 'dispatch'] loop
-        execute format('create policy deployment on surefoot.%I for select using (tenant = ''default''
-                        and current_setting(''surefoot.tenant'', true) <> '''')', t);
-    end loop;
 end $$;
+-- Every tenant goes by the limits of all tenants, and by the room there is; tenant default's own limits are its own.
+create policy deployment on surefoot.limits for select using (everyone and current_setting('surefoot.tenant', true) <> '');
+create policy deployment on surefoot.dispatch for select using (current_setting('surefoot.tenant', true) <> '');
 grant select on surefoot.limits, surefoot.dispatch, surefoot.queue_turns to surefoot_app;
 grant select, insert, update on surefoot.limits, surefoot.dispatch, surefoot.queue_turns to surefoot_worker;
 grant select, insert, update on surefoot.schedules to surefoot_app, surefoot_worker;
