@@ -1,7 +1,7 @@
 """When a cron expression is due, by the clock of a time zone.
 
 As Debian's cron has it: a time that the clock leaves out is due when it goes on, and one that it shows twice is due
-once; what is due every so many minutes or hours is so throughout.
+once. Not so with a star in the minute or the hour: that is due at what the clock shows, never or twice.
 """
 
 from collections.abc import Iterator
