@@ -22,6 +22,8 @@ _QUEUE = load("queue")
 # So many are seen of a lane at one look; where all of them are admitted, it ends, and the next one follows at once.
 _PER_LANE = 20
 _RIPENED_MAX = 1000
+# For so long is taken for true what was told last, while nothing waits and nothing has begun since.
+_IDLE_S = 1.0
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 # A tenant and an agent; None: all of them.
@@ -138,9 +140,9 @@ def choose(heads: Sequence[Head], running: Mapping[str, int], left: Left, *, per
 async def look(session: AsyncSession, *, fresh_s: float) -> Look:
     """Admit what may be admitted now, and tell everybody how much room is left. A transaction of its own.
 
-    fresh_s: when another dispatcher has told so within as many seconds, that is taken for true.
+    fresh_s: when another dispatcher has told so within as many seconds, that is taken for true; 0: it may not be.
     """
-    locked = await fetch_one(session, _QUEUE["lock_and_ripen"], limit=_RIPENED_MAX, fresh_s=fresh_s)
+    locked = await fetch_one(session, _QUEUE["lock_and_ripen"], limit=_RIPENED_MAX, fresh_s=fresh_s, idle_s=_IDLE_S)
     assert locked is not None
     if not locked["mine"] or (locked["fresh"] and not locked["ripened"]):
         return Look(backlog=bool(locked["backlog"]))
@@ -159,21 +161,21 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
     await _ask_to_hand_on(session, found, [head for head in heads if head.run_id not in taken], of_tenants, left)
     again, backlog = again and bool(admitted), again or len(admitted) < len(heads)
     told = _told(limits, left, found["newest"], again=again) | {"backlog": backlog, "handed": locked["handed"]}
-    if any(found[name] != value for name, value in told.items()):
+    if backlog or found["stale"] or any(found[name] != value for name, value in told.items()):
         await execute(session, _QUEUE["tell"], **{**told, "rooms": json.dumps(told["rooms"])})
     return Look(backlog=backlog, admitted=admitted, again=again)
 
 
 async def _found(session: AsyncSession) -> Mapping[str, Any]:
     """What waits and what runs; what nobody is there for takes no slot of a limit any more."""
-    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE)
+    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE, idle_s=_IDLE_S)
     assert found is not None, "the migration has put the row"
     agents = sorted({row["agent"] for row in found["running"] if not _rooms(found, row["agent"])})
     if not found["live"] or not agents:
         return found
     if not await fetch_all(session, _QUEUE["take_back_if_nobody_serves"], agents=agents):
         return found
-    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE)
+    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE, idle_s=_IDLE_S)
     assert found is not None
     return found
 

@@ -250,6 +250,41 @@ async def test_control_where_nobody_is_asked_they_keep_their_slots(
     assert await scene_of_two.rows(ASKED) == []
 
 
+async def looks(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many of ten dispatchers one after the other look at all that waits and runs."""
+    made: list[object] = []
+    look = admitting._found  # pyright: ignore[reportPrivateUsage]
+
+    async def counted(session: Any) -> Any:
+        made.append(session)
+        return await look(session)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(admitting, "_found", counted)
+        for _ in range(10):
+            async with scene.database.all_tenants("queue.look") as session:
+                await admitting.look(session, fresh_s=3.0)
+    return len(made)
+
+
+async def test_where_nothing_happens_one_dispatcher_looks_for_all(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await slots(scene, 1)
+    monkeypatch.setattr(admitting, "_IDLE_S", 60.0)
+    quiet = "update surefoot.dispatch set looked_at = clock_timestamp() - make_interval(secs => %s)"
+    await scene.rows(quiet, 5)
+    assert await looks(scene, monkeypatch) == 0
+    await scene.rows(quiet, 61)
+    assert await looks(scene, monkeypatch) == 1
+    await start(scene)  # takes the room that was told
+    await scene.rows(quiet, 5)
+    assert await looks(scene, monkeypatch) == 1
+    await start(scene)  # waits
+    await scene.rows(quiet, 5)
+    assert await looks(scene, monkeypatch) == 1
+
+
 # Limits.
 
 

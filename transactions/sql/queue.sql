@@ -8,7 +8,11 @@ ripened as (
     update surefoot.segments s set state = 'waiting' from due where s.run_id = due.run_id and s.n = due.n
     returning 1)
 select l.mine, (select count(*) from ripened) as ripened, (select last_value from surefoot.handed) as handed,
-       d.looked_at > clock_timestamp() - make_interval(secs => :fresh_s) as fresh, d.backlog
+       :fresh_s > 0 and d.looked_at > clock_timestamp() - make_interval(secs => case
+           when d.backlog or d.handed <> (select last_value from surefoot.handed)
+                or exists (select 1 from surefoot.segments s where s.state = 'waiting') then :fresh_s
+           else greatest(:fresh_s, :idle_s) end) as fresh,
+       d.backlog
   from locked l left join surefoot.dispatch d on d.tenant = 'default'
 
 -- name: look
@@ -51,7 +55,8 @@ select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_
        (select coalesce(jsonb_agg(r), '[]') from running r) as running,
        (select coalesce(jsonb_object_agg(n.agent, n.version), '{}') from newest n) as newest,
        (select coalesce(jsonb_agg(a.name), '[]') from surefoot.agents a where a.tenant = 'default') as agents,
-       d.room, d.rooms, d.reached, d.backlog, d.handed
+       d.room, d.rooms, d.reached, d.backlog, d.handed,
+       d.looked_at < clock_timestamp() - make_interval(secs => :idle_s) as stale
   from surefoot.dispatch d where d.tenant = 'default'
 
 -- name: take_back_if_nobody_serves
