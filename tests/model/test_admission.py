@@ -49,22 +49,22 @@ segment = st.builds(
     Segment,
     st.sampled_from(TENANTS),
     st.sampled_from(AGENTS),
-    st.sampled_from(["waiting"] * 6 + ["open", "open", "delayed", "settled"]),
-    st.sampled_from((0, 0, 1)),
+    st.sampled_from(["waiting"] * 5 + ["open", "open", "delayed", "settled", "settled"]),
+    st.sampled_from((0, 1)),
     st.sampled_from((0, 0, 1, -1)),
-    st.integers(-50, 50),
-    st.booleans(),
+    st.integers(-20, 50),
+    st.sampled_from((True, True, False)),
     st.sampled_from([False] * 9 + [True]),
 )
 worker = st.tuples(
-    st.sampled_from((0, 1, 2, 3, 8, 8, None)), st.sampled_from((None, None, list(AGENTS), ["x"], ["y"], ["z"]))
+    st.sampled_from((8, 8, 8, 3, 2, 1, 0, None)), st.sampled_from((None, None, list(AGENTS), ["x"], ["y"], ["z"]))
 )
-limit = st.tuples(st.none() | st.integers(0, 4), st.none() | st.integers(1, 3))
+limit = st.tuples(st.sampled_from((None, None, None, 0, 1, 2, 4)), st.sampled_from((1, 1, 2, 3, None)))
 worlds = st.builds(
     World,
-    st.lists(segment, max_size=24),
-    st.lists(worker, max_size=3),
-    st.dictionaries(st.sampled_from(SCOPES), limit, max_size=4),
+    st.lists(segment, max_size=24) | st.lists(segment, min_size=12, max_size=24),
+    st.lists(worker, min_size=1, max_size=3) | st.just([]),
+    st.dictionaries(st.sampled_from(SCOPES), limit, min_size=1, max_size=4) | st.just({}),
     st.permutations(TENANTS).flatmap(lambda order: st.integers(0, 3).map(lambda k: list(order[:k]))),
 )
 
