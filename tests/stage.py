@@ -40,8 +40,10 @@ class Stage(Site):
         return self.start(agent, json.dumps({"turns": turns}), key)
 
     def announce(self) -> None:
-        """Make the agents known, so that runs can be started while no worker lives."""
-        self.working().kill()
+        """Make the agents known, so that runs can be started while no worker lives; the last look has told of room."""
+        worker = self.working()
+        until("a look at the queue", lambda: self.rows("select 1 from surefoot.dispatch where room > 0"))
+        worker.kill()
 
     def told(self, run_id: str) -> list[list[str]]:
         """What the model of a completed run was answered: tool, outcome, content."""

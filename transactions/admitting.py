@@ -22,6 +22,8 @@ _QUEUE = load("queue")
 # So many are seen of a lane at one look; where all of them are admitted, it ends, and the next one follows at once.
 _PER_LANE = 20
 _RIPENED_MAX = 1000
+# For so long is taken for true what was told last, while nothing waits and nothing has begun since.
+_IDLE_S = 1.0
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 # A tenant and an agent; None: all of them.
@@ -70,17 +72,25 @@ class Left:
 
     def take(self, head: Head) -> bool:
         """Whether it fits; then it is counted."""
-        counted: list[tuple[dict[Any, int], Any]] = [
-            (self.room, None), (self.room, head.agent), (self.room_of, head.version)
-        ]  # fmt: skip
-        counted += [(self.running, scope) for scope in head.scopes]
-        counted += [(self.starts, scope) for scope in head.scopes if head.first]
+        counted = [*self._room(head), *self._limits(head)]
         if any(left.get(of, 1) <= 0 for left, of in counted):
             return False
         for left, of in counted:
             if of in left:
                 left[of] -= 1
         return True
+
+    def lacks_room(self, head: Head) -> bool:
+        """Whether it does not fit, and it is no limit that is in its way."""
+        within = all(left.get(of, 1) > 0 for left, of in self._limits(head))
+        return within and any(left.get(of, 1) <= 0 for left, of in self._room(head))
+
+    def _room(self, head: Head) -> Sequence[tuple[dict[Any, int], Any]]:
+        return (self.room, None), (self.room, head.agent), (self.room_of, head.version)
+
+    def _limits(self, head: Head) -> Sequence[tuple[dict[Any, int], Any]]:
+        running = [(self.running, scope) for scope in head.scopes]
+        return [*running, *((self.starts, scope) for scope in head.scopes if head.first)]
 
     def counts_start(self, head: Head) -> bool:
         """Whether a limit on starts holds for it."""
@@ -130,15 +140,14 @@ def choose(heads: Sequence[Head], running: Mapping[str, int], left: Left, *, per
 async def look(session: AsyncSession, *, fresh_s: float) -> Look:
     """Admit what may be admitted now, and tell everybody how much room is left. A transaction of its own.
 
-    fresh_s: when another dispatcher has told so within as many seconds, that is taken for true.
+    fresh_s: when another dispatcher has told so within as many seconds, that is taken for true; 0: it may not be.
     """
-    locked = await fetch_one(session, _QUEUE["lock_and_ripen"], limit=_RIPENED_MAX, fresh_s=fresh_s)
+    locked = await fetch_one(session, _QUEUE["lock_and_ripen"], limit=_RIPENED_MAX, fresh_s=fresh_s, idle_s=_IDLE_S)
     assert locked is not None
     if not locked["mine"] or (locked["fresh"] and not locked["ripened"]):
         return Look(backlog=bool(locked["backlog"]))
     # In a statement of its own, so that it sees what the dispatcher before has committed.
-    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE)
-    assert found is not None, "the migration has put the row"
+    found = await _found(session)
     limits = await fetch_all(session, _QUEUE["limits_in_force"])
     heads = [_head(row) for row in found["heads"]]
     left = _left(found, limits)
@@ -147,14 +156,28 @@ async def look(session: AsyncSession, *, fresh_s: float) -> Look:
         of_tenants[row["tenant"]] += row["running"]
     chosen, again = choose(heads, of_tenants, left, per_lane=_PER_LANE)
     admitted = await _admit(session, chosen, left) if chosen else ()
-    if admitted and any(limit["full_for_s"] is not None for limit in limits):
-        limits = await fetch_all(session, _QUEUE["limits_in_force"])  # which is not full any more, perhaps
+    of_tenants.update(head.tenant for head in chosen)
+    taken = {head.run_id for head in chosen}
+    await _ask_to_hand_on(session, found, [head for head in heads if head.run_id not in taken], of_tenants, left)
     again, backlog = again and bool(admitted), again or len(admitted) < len(heads)
-    told = _told(limits, left, again=again) | {"backlog": backlog, "handed": locked["handed"]}
-    if any(found[name] != value for name, value in told.items()):
-        as_json = {name: json.dumps(told[name]) for name in ("rooms", "full_for")}
-        await execute(session, _QUEUE["tell"], **{**told, **as_json})
+    told = _told(limits, left, found["newest"], again=again) | {"backlog": backlog, "handed": locked["handed"]}
+    if backlog or found["stale"] or any(found[name] != value for name, value in told.items()):
+        await execute(session, _QUEUE["tell"], **{**told, "rooms": json.dumps(told["rooms"])})
     return Look(backlog=backlog, admitted=admitted, again=again)
+
+
+async def _found(session: AsyncSession) -> Mapping[str, Any]:
+    """What waits and what runs; what nobody is there for takes no slot of a limit any more."""
+    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE, idle_s=_IDLE_S)
+    assert found is not None, "the migration has put the row"
+    agents = sorted({row["agent"] for row in found["running"] if not _rooms(found, row["agent"])})
+    if not found["live"] or not agents:
+        return found
+    if not await fetch_all(session, _QUEUE["take_back_if_nobody_serves"], agents=agents):
+        return found
+    found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE, idle_s=_IDLE_S)
+    assert found is not None
+    return found
 
 
 def _head(row: Mapping[str, Any]) -> Head:
@@ -225,20 +248,49 @@ async def _admit(session: AsyncSession, chosen: Sequence[Head], left: Left) -> S
     return list(segments)
 
 
-def _told(limits: Sequence[Mapping[str, Any]], left: Left, *, again: bool) -> dict[str, Any]:
-    """What those who start runs go by until the next look: see `surefoot.dispatch`."""
+async def _ask_to_hand_on(
+    session: AsyncSession, found: Mapping[str, Any], waiting: Sequence[Head], running: Mapping[str, int], left: Left
+) -> None:
+    """Have one run of the tenant of which the most run go on behind others from its next boundary on, where there is no
+    room for a tenant of which fewer run, even then."""
+    lacking = [head for head in waiting if left.lacks_room(head)]
+    if not lacking:
+        return
+    poorest = min(lacking, key=lambda head: running.get(head.tenant, 0))
+    versions = {
+        w["version"]
+        for w in found["live"]
+        if poorest.version in (None, w["version"]) and (w["agents"] is None or poorest.agent in w["agents"])
+    }
+    there = {row["tenant"] for row in found["running"] if row["version"] in versions}
+    richest = max(there, key=lambda tenant: running[tenant], default=None)
+    if richest is None:
+        return
+    poorer = {head.tenant for head in lacking if running.get(head.tenant, 0) + 1 < running[richest]}
+    if poorer:
+        asked = {"tenant": richest, "versions": sorted(versions), "asked_max": len(poorer)}
+        await execute(session, _QUEUE["ask_one_to_hand_on"], **asked)
+
+
+def _told(limits: Sequence[Mapping[str, Any]], left: Left, newest: Mapping[str, str], *, again: bool) -> dict[str, Any]:
+    """What those who start runs go by until the next look: see `surefoot.dispatch`.
+
+    newest: of each agent the version that has the runs that begin, and with them no room of the others.
+    """
     room = 0 if again else left.room.get(None)
-    rooms = {agent: n for agent, n in left.room.items() if agent is not None and n < left.room.get(None, n + 1)}
+    rooms = {agent: n for agent, n in left.room.items() if agent is not None}
+    for agent, version in newest.items():
+        if version in left.room_of:
+            rooms[agent] = min(rooms.get(agent, left.room_of[version]), left.room_of[version])
     everyones = [limit for limit in limits if limit["everyone"]]
     return {
         "room": room,
-        "rooms": rooms,
+        "rooms": {agent: n for agent, n in rooms.items() if n < left.room.get(None, n + 1)},
         "reached": sorted(
             limit["agent"]
             for limit in everyones
             if left.running.get(_scope(limit), 1) <= 0 or left.starts.get(_scope(limit), 1) <= 0
         ),
-        "full_for": {limit["agent"]: limit["full_for_s"] for limit in everyones if limit["full_for_s"] is not None},
     }
 
 

@@ -1,7 +1,7 @@
 """When a cron expression is due, by the clock of a time zone.
 
 As Debian's cron has it: a time that the clock leaves out is due when it goes on, and one that it shows twice is due
-once; what is due every so many minutes or hours is so throughout.
+once. Not so with a star in the minute or the hour: that is due at what the clock shows, never or twice.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from cronsim import CronSim, CronSimError
 from transactions.errors import InvalidInput
 
 _FIELDS = 5
+_CHARACTERS_MAX = 200
 _SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 # How far back the last time is looked for, nearest first: an expression may be due every minute, or once in 4 years.
 _BACK = (timedelta(hours=1), timedelta(days=1), timedelta(days=31), timedelta(days=366))
@@ -21,6 +22,11 @@ _BACK = (timedelta(hours=1), timedelta(days=1), timedelta(days=31), timedelta(da
 
 def check(cron: str, time_zone: str) -> None:
     """Raises InvalidInput for what is no cron expression of five fields, is never due, or names no time zone."""
+    if len(cron) > _CHARACTERS_MAX:
+        raise InvalidInput(
+            f"The cron expression has {len(cron)} characters, and {_CHARACTERS_MAX} may be: write ranges and steps, "
+            "such as '*/5 8-17 * * *', or several schedules."
+        )
     if len(cron.split()) != _FIELDS:
         raise InvalidInput(
             f"{cron[:100]!r} has not five fields: write minute, hour, day of month, month and day of week, "

@@ -28,6 +28,8 @@ _RETRY_AFTER_S = 5
 _REFUSALS: Mapping[str, type[SurefootError]] = MappingProxyType(
     {"SF001": Conflict, "SF002": UnknownAgent, "SF003": Forbidden, "SF006": InvalidInput}
 )
+# As the database writes it, with spaces and without exponents, an input may be longer than its canonical text.
+_TOO_LARGE = ("runs_input_check", "schedules_input_check")
 
 
 async def start(
@@ -75,6 +77,13 @@ def canonical_input(input: JsonValue) -> str:
     return checked_json("input", input, bytes_max=_INPUT_BYTES_MAX)
 
 
+def refused_as_too_large(error: DBAPIError) -> InvalidInput | None:
+    """What to raise where the database has refused an input that it would have to write in more bytes than may be."""
+    if isinstance(error.orig, psycopg.Error) and error.orig.diag.constraint_name in _TOO_LARGE:
+        return InvalidInput(f"The input is over {_INPUT_BYTES_MAX} bytes: give a reference to it instead.")
+    return None
+
+
 def check_priority(priority: int) -> None:
     """Raises InvalidInput."""
     if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
@@ -82,6 +91,9 @@ def check_priority(priority: int) -> None:
 
 
 def _start_error(error: DBAPIError) -> Exception:
+    too_large = refused_as_too_large(error)
+    if too_large is not None:
+        return too_large
     if isinstance(error.orig, psycopg.Error):
         message = (error.orig.diag.message_primary or str(error.orig)).strip()
         message = message[0].upper() + message[1:]

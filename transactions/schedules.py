@@ -7,6 +7,7 @@ from itertools import islice, takewhile
 from typing import Any, Literal
 
 from pydantic import JsonValue
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import cron, principals, runs
@@ -22,6 +23,7 @@ _FIRED_MAX = 20
 _MISSED_MAX = 100
 # What is later than this was missed.
 LATE = timedelta(seconds=60)
+_STAYS_DUE = "it stays due: "
 _NAME_CHARACTERS = "letters, digits, `_`, `.` and `-`"
 
 Missed = Literal["last", "all", "none"]
@@ -68,21 +70,27 @@ async def put(session: AsyncSession, tenant: Tenant, schedule: Schedule, *, by: 
     runs.check_priority(schedule.priority)
     row = await fetch_one(session, _SCHEDULES["now"])
     assert row is not None
-    await execute(
-        session,
-        _SCHEDULES["set"],
-        tenant=tenant,
-        name=name,
-        agent=schedule.agent,
-        input=runs.canonical_input(schedule.input),
-        cron=schedule.cron,
-        time_zone=schedule.time_zone,
-        principal=by,
-        priority=schedule.priority,
-        missed=schedule.missed,
-        overlap=schedule.overlap,
-        next_at=cron.next_after(schedule.cron, schedule.time_zone, row["now"]),
-    )
+    try:
+        await execute(
+            session,
+            _SCHEDULES["set"],
+            tenant=tenant,
+            name=name,
+            agent=schedule.agent,
+            input=runs.canonical_input(schedule.input),
+            cron=schedule.cron,
+            time_zone=schedule.time_zone,
+            principal=by,
+            priority=schedule.priority,
+            missed=schedule.missed,
+            overlap=schedule.overlap,
+            next_at=cron.next_after(schedule.cron, schedule.time_zone, row["now"]),
+        )
+    except DBAPIError as error:
+        too_large = runs.refused_as_too_large(error)
+        if too_large is None:
+            raise
+        raise too_large from error
 
 
 async def page(session: AsyncSession, tenant: Tenant) -> Sequence[Mapping[str, Any]]:
@@ -132,17 +140,25 @@ async def _fire(session: AsyncSession, row: Mapping[str, Any]) -> Fired:
     last_at = next_at = why = None
     try:
         times, next_at = _times(row)
-        why = None if times else "no worker was there when it was due"
+        why = None if times else _why_late(row)
         for last_at in times:
             why = await _start_unless_overlapping(session, row, last_at, run_ids) or why
     except QueueFull as full:  # it stays due
-        why, next_at, last_at = str(full), last_at, None
+        why, next_at, last_at = f"{_STAYS_DUE}{full}", last_at, None
     except InvalidInput as wrong:  # what was right when it was set: it is due no more until somebody sets it anew
         why, next_at = str(wrong), None
     run_id = run_ids[-1] if run_ids else None
     key = {"tenant": row["tenant"], "name": row["name"]}
     await execute(session, _SCHEDULES["advance"], **key, next_at=next_at, at=last_at, run_id=run_id, why=why)
     return Fired(Tenant(row["tenant"]), row["name"], run_ids, why)
+
+
+def _why_late(row: Mapping[str, Any]) -> str:
+    """Why what was due, and is not started if it is late, was not started in time."""
+    before: str = row["last_why"] or ""
+    if before.startswith(_STAYS_DUE):
+        return f"it was not started within {LATE.seconds} s: {before.removeprefix(_STAYS_DUE)}"
+    return "no worker was there when it was due"
 
 
 async def _start_unless_overlapping(

@@ -89,7 +89,7 @@ SEGMENT_TRANSITIONS: Transitions = MappingProxyType(
     {
         _S.DELAYED: frozenset({_S.WAITING, _S.SETTLED}),
         _S.WAITING: frozenset({_S.OPEN, _S.SETTLED}),
-        _S.OPEN: frozenset({_S.SETTLED}),
+        _S.OPEN: frozenset({_S.WAITING, _S.SETTLED}),
         _S.SETTLED: frozenset(),
     }
 )

@@ -41,6 +41,9 @@ async def test_an_input_over_its_limit_is_refused(surefoot: Surefoot) -> None:
         await surefoot.start("echo", "x" * (INPUT_BYTES_MAX - 1))  # and two quotes around it
     with pytest.raises(InvalidInput, match="over 1048576 bytes"):
         await surefoot.start("echo", "é" * (INPUT_BYTES_MAX // 2))
+    for longer_in_the_database in ([1] * (INPUT_BYTES_MAX // 2 - 1), [1e-300] * 100_000):
+        with pytest.raises(InvalidInput, match="over 1048576 bytes"):
+            await surefoot.start("echo", longer_in_the_database)
 
 
 @pytest.mark.parametrize("value", ["a\0", {"a\0": 1}, [["\0"]], {"a": {"b": "\0"}}])

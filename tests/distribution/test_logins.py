@@ -111,6 +111,7 @@ def test_control_a_table_that_nobody_has_thought_of_is_seen(new: Estate) -> None
 
 def test_the_api_cannot_claim_anything_and_a_worker_can(each: Estate) -> None:
     each.rows("postgres", AGENT)
+    each.rows("postgres", "update surefoot.dispatch set room = 9")  # as where a dispatcher has looked
     with psycopg.connect(each.url("people"), autocommit=True) as people:
         people.execute("set surefoot.tenant = 'default'")
         people.execute(RUN.encode())  # and so there is a run, with a workflow in the queue of the engine
@@ -120,6 +121,22 @@ def test_the_api_cannot_claim_anything_and_a_worker_can(each: Estate) -> None:
     with psycopg.connect(each.url("hands"), autocommit=True) as hands:
         mine = [name for name, statement in CLAIMS.items() if not refused(hands, statement)]
     assert set(CLAIMS) - set(mine) == set()
+
+
+def test_the_api_is_told_that_the_queue_of_all_tenants_is_full_and_sees_no_other_tenants_row(new: Estate) -> None:
+    new.rows("postgres", AGENT)
+    new.rows("postgres", "insert into surefoot.tenants (tenant) values ('b') on conflict do nothing")
+    limit = (
+        "insert into surefoot.limits (tenant, everyone, running_max, queued_max, changed_by)"
+        " values ('default', true, 0, 1, 'dba')"
+    )
+    with tampered(new, limit, "delete from surefoot.limits"), psycopg.connect(new.url("people")) as people:
+        people.execute(RUN.encode())
+        people.execute("set local surefoot.tenant = 'b'")
+        with pytest.raises(psycopg.DatabaseError, match="as many runs of all tenants wait to begin") as full:
+            people.execute("select surefoot.start_run('a', '{}', tenant => 'b')")
+        assert full.value.sqlstate == "SF005"
+        people.rollback()
 
 
 def test_control_without_the_fence_the_api_claims_an_effect(new: Estate) -> None:

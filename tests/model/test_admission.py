@@ -57,7 +57,7 @@ segment = st.builds(
     st.sampled_from([False] * 9 + [True]),
 )
 worker = st.tuples(
-    st.sampled_from((0, 1, 2, 3, 8, 8, None)), st.sampled_from((None, None, list(AGENTS), ["x"], ["y"], ["z"]))
+    st.sampled_from((8, 8, 8, 3, 2, 1, 0, None)), st.sampled_from((None, None, list(AGENTS), ["x"], ["y"], ["z"]))
 )
 limit = st.tuples(st.sampled_from((None, None, 0, 1, 2, 3, 4)), st.sampled_from((None, 1, 2, 3)))
 
@@ -142,7 +142,7 @@ def put(connection: psycopg.Connection[Any], world: World) -> None:
     for table in ("segments", "runs", "limits", "workers", "queue_turns", "agents"):
         connection.execute(f"delete from surefoot.{table}".encode())
     connection.execute("delete from dbos.workflow_status")
-    connection.execute("update surefoot.dispatch set room = null, reached = '{}', backlog = false, full_for = '{}'")
+    connection.execute("update surefoot.dispatch set room = null, reached = '{}', backlog = false")
     with connection.cursor() as cursor:
         cursor.executemany(
             "insert into surefoot.agents (name, version, input_schema) values (%s, '1', '{}')", [[a] for a in AGENTS]
@@ -170,7 +170,8 @@ def put(connection: psycopg.Connection[Any], world: World) -> None:
         )
         cursor.executemany(
             "insert into surefoot.segments (run_id, n, tenant, agent, priority, state, queued_at, rated, admitted_at,"
-            " settled_at, outcome, turns) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            " begins, settled_at, outcome, turns)"
+            " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             [row(world, i, now) for i in range(len(world.segments))],
         )
         cursor.executemany(
@@ -186,7 +187,8 @@ def row(world: World, i: int, now: datetime) -> list[Any]:
     admitted_at = now - timedelta(seconds=0 if s.since >= 0 else 2 * PERIOD_S) if admitted else None
     queued_at = now - timedelta(minutes=age(world, i))
     over = [now, "completed", 1] if s.state == "settled" else [None, None, None]
-    return [run_id(i), s.n, s.tenant, s.agent, s.priority, s.state, queued_at, s.rated and admitted, admitted_at, *over]
+    admission = [s.rated and admitted, admitted_at, s.n == 0]
+    return [run_id(i), s.n, s.tenant, s.agent, s.priority, s.state, queued_at, *admission, *over]
 
 
 def run_id(i: int) -> str:
@@ -293,7 +295,7 @@ def nothing_is_cut_off(patch: pytest.MonkeyPatch) -> None:
         statement("look", "and r.state = 'queued'", ""),
         statement("look", "where s.state = 'open' group by", "where s.state = 'settled' group by"),
         statement("look", "queue_turns t on t.tenant = l.tenant", "queue_turns t on false"),
-        statement("limits_in_force", "s.rated and s.n = 0 and s.tenant", "s.rated and s.tenant"),
+        statement("limits_in_force", "s.rated and s.begins and s.tenant", "s.rated and s.tenant"),
         statement("limits_in_force", "and s.admitted_at >", "and s.admitted_at <"),
         statement("limits_in_force", "l.running_max, l.starts_max", "l.running_max + 1 as running_max, l.starts_max"),
         statement("lock_and_ripen", "s.queued_at <= clock_timestamp()", "true"),

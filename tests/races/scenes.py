@@ -25,6 +25,7 @@ from transactions import (
     Tenant,
     WorkerId,
     actions,
+    admitting,
     approvals,
     attempts,
     deciding,
@@ -330,7 +331,7 @@ def question(execution: Execution, request: Request, **terms: Any) -> Question:
 
 @asynccontextmanager
 async def open_scene(url: str) -> AsyncGenerator[Scene]:
-    """A scene on an empty, migrated database."""
+    """A scene on an empty, migrated database, at whose workers a dispatcher has looked."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as admin, Monitor.open(url) as monitor:
         await admin.execute(_AUDIT.encode())
         name = admin.info.dbname
@@ -344,6 +345,7 @@ async def open_scene(url: str) -> AsyncGenerator[Scene]:
                 for worker_id in (ADA, BOB, EVE):
                     await register(session, worker_id)
                 await serve(session, VERSION)
+                await admitting.look(session, fresh_s=0)
             async with people.all_tenants("people") as session:
                 for name in ("ada", "bob"):
                     await principals.put(session, DEFAULT_TENANT, name, roles=MANAGER, by="test")

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from tests.model.machines import changed
 from tests.races.interleave import Pace, in_lanes
@@ -16,6 +17,8 @@ from tests.races.scenes import ADA, AGENT, Scene, register
 from transactions import (
     DEFAULT_TENANT,
     Conflict,
+    Database,
+    Execution,
     InvalidInput,
     NotFound,
     QueueFull,
@@ -102,7 +105,7 @@ async def scene_of_two(scene: Scene) -> AsyncIterator[Scene]:
 
 
 async def test_where_nothing_is_in_the_way_the_engine_has_it_with_the_commit_that_starts_it(scene: Scene) -> None:
-    assert await place(scene, await start(scene)) == "open"  # nobody has looked yet
+    assert await place(scene, await start(scene)) == "open"  # its workers do not say how many slots they have
     await slots(scene, 2)
     assert [await place(scene, await start(scene)) for _ in range(2)] == ["open", "waiting"]  # one runs already
 
@@ -191,6 +194,97 @@ async def test_what_waits_is_not_lost_by_the_engine_and_what_is_lost_goes_on_bef
     assert await place(scene, second) == "waiting"
 
 
+async def test_what_begins_before_any_worker_was_there_waits_in_order_for_the_first_one(database_url: str) -> None:
+    database = Database(database_url)
+    start = "select surefoot.start_run(%s, '{}', tenant => %s)"
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("insert into surefoot.tenants (tenant) values ('b')")
+        connection.execute("insert into surefoot.agents (name, version, input_schema) values (%s, '1', '{}')", [AGENT])
+        for _ in range(9):
+            connection.execute(start, [AGENT, DEFAULT_TENANT])
+        row = connection.execute(start, [AGENT, B]).fetchone()
+    assert row is not None
+    async with database.all_tenants("queue.look") as session:
+        await register(session, ADA)
+        await session.execute(text("update surefoot.workers set slots = 2"))
+    async with database.all_tenants("queue.look") as session:
+        admitted = (await admitting.look(session, fresh_s=0)).admitted
+    await database.close()
+    assert len(admitted) == 2
+    assert row[0] in admitted
+
+
+async def long_runs(scene: Scene) -> list[Execution]:
+    """Of the first tenant three run, which is all that there is room for; of the second one a run waits."""
+    mine = [await scene.running() for _ in range(3)]
+    await slots(scene, 3)
+    await start(scene, B)
+    for _ in range(3):
+        assert await look(scene) == []
+    return mine
+
+
+ASKED = "select run_id from surefoot.runs where asked = 'hand on' order by run_id"
+
+
+async def test_one_run_of_the_tenant_that_has_most_hands_on_for_one_that_finds_no_room(scene_of_two: Scene) -> None:
+    scene = scene_of_two
+    mine = await long_runs(scene)
+    [[asked]] = await scene.rows(ASKED)
+    execution = next(one for one in mine if one.run_id == asked)
+    await scene.end(execution, Ending(state=RunState.QUEUED, turns=1, usage={}))
+    assert await place(scene, asked) == "waiting"
+    [other] = await look(scene)
+    assert other != asked
+    await start(scene, B)
+    await look(scene)
+    assert await scene.rows(ASKED) == [], "of one run more there would be as many"
+
+
+async def test_control_where_nobody_is_asked_they_keep_their_slots(
+    scene_of_two: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instead = ("ask_one_to_hand_on", "and r.asked is null", "and false")
+    monkeypatch.setattr(admitting, "_QUEUE", changed("queue", instead))
+    await long_runs(scene_of_two)
+    assert await scene_of_two.rows(ASKED) == []
+
+
+async def looks(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many of ten dispatchers one after the other look at all that waits and runs."""
+    made: list[object] = []
+    look = admitting._found  # pyright: ignore[reportPrivateUsage]
+
+    async def counted(session: Any) -> Any:
+        made.append(session)
+        return await look(session)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(admitting, "_found", counted)
+        for _ in range(10):
+            async with scene.database.all_tenants("queue.look") as session:
+                await admitting.look(session, fresh_s=3.0)
+    return len(made)
+
+
+async def test_where_nothing_happens_one_dispatcher_looks_for_all(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await slots(scene, 1)
+    monkeypatch.setattr(admitting, "_IDLE_S", 60.0)
+    quiet = "update surefoot.dispatch set looked_at = clock_timestamp() - make_interval(secs => %s)"
+    await scene.rows(quiet, 5)
+    assert await looks(scene, monkeypatch) == 0
+    await scene.rows(quiet, 61)
+    assert await looks(scene, monkeypatch) == 1
+    await start(scene)  # takes the room that was told
+    await scene.rows(quiet, 5)
+    assert await looks(scene, monkeypatch) == 1
+    await start(scene)  # waits
+    await scene.rows(quiet, 5)
+    assert await looks(scene, monkeypatch) == 1
+
+
 # Limits.
 
 
@@ -213,6 +307,17 @@ async def test_a_limit_holds_for_its_tenant_its_agent_or_both(scene_of_two: Scen
     async with scene.database.transaction("read", B) as session:
         shown = [(row["of_tenant"], row["agent"], row["running_max"]) for row in await limits.page(session, B)]
     assert shown == [("b", None, 2), ("b", AGENT, 1), (None, "other", 2)]
+
+
+async def test_a_tenant_sees_the_limits_that_hold_for_it_and_no_other_ones(scene_of_two: Scene) -> None:
+    scene = scene_of_two
+    for limited in (DEFAULT_TENANT, B, None):
+        await limit(scene, limited, running_max=5)
+    seen = text("select tenant, everyone from surefoot.limits order by 1, 2")
+    for tenant in (DEFAULT_TENANT, B):
+        async with scene.database.transaction("read", tenant) as session:
+            found = [tuple(row) for row in await session.execute(seen)]
+        assert found == sorted([(tenant, False), ("default", True)])
 
 
 async def test_a_limit_on_starts_counts_those_within_any_period_and_none_that_goes_on(scene: Scene) -> None:
@@ -285,19 +390,28 @@ async def test_a_start_beyond_what_may_wait_is_refused_in_the_callers_transactio
     assert await place(scene, await start(scene)) == "waiting"
 
 
-async def test_the_queue_of_all_tenants_is_full_as_the_last_look_has_it(scene_of_two: Scene) -> None:
+async def test_the_queue_of_all_tenants_is_full_whether_anybody_looks_or_not(scene_of_two: Scene) -> None:
     scene = scene_of_two
     await limit(scene, None, AGENT, running_max=0, queued_max=2)
     await start(scene)
-    await start(scene, B)
-    await look(scene)
+    last = await start(scene, B)
     for tenant in (DEFAULT_TENANT, B):
         with pytest.raises(QueueFull, match=f'agent "{AGENT}" is full: as many runs of all tenants wait'):
             await start(scene, tenant)
     await start(scene, B, "other")
-    await limit(scene, None, AGENT, running_max=5, queued_max=2)
+    async with scene.database.transaction("run.cancel", B) as session:
+        await runs.cancel(session, last, by="ada", reason="asked for")
+    await start(scene, B)
+    with pytest.raises(QueueFull):
+        await start(scene, B)
+    await limit(scene, None, AGENT, running_max=5, queued_max=3)
+    await start(scene, B)
     await look(scene)
     await start(scene, B)
+    await limit(scene, None, AGENT, queued_max=0)
+    with pytest.raises(QueueFull) as full:
+        await start(scene, B)
+    assert full.value.retry_after_s == 60
 
 
 async def test_it_is_asked_again_after_what_one_of_those_that_wait_takes(scene: Scene) -> None:

@@ -103,6 +103,19 @@ async def test_a_time_at_which_the_queue_is_full_stays_due(scene: Scene) -> None
     assert len(fired.run_ids) == 1
 
 
+async def test_what_is_late_for_the_queue_was_full_says_so(scene: Scene) -> None:
+    await put(scene, cron="0 0 29 2 *", missed="none")
+    await limit(scene, running_max=0, queued_max=0)
+    full = 'The queue of tenant "default" is full'
+    await scene.rows("update surefoot.schedules set next_at = clock_timestamp() - interval '1 second'")
+    await fire(scene)
+    assert (await shown(scene))["last_why"].startswith(f"it stays due: {full}")
+    await scene.rows("update surefoot.schedules set next_at = next_at - interval '2 minutes'")
+    [fired] = await fire(scene)
+    assert fired.run_ids == []
+    assert (await shown(scene))["last_why"].startswith(f"it was not started within 60 s: {full}")
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -168,6 +181,7 @@ async def test_it_is_paused_resumed_changed_and_removed(scene: Scene) -> None:
         ({"time_zone": "Berlin"}, "is no time zone"),
         ({"priority": 1000}, "A priority is from -100 to 100"),
         ({"input": {"n": "a\0"}}, "contains a NUL character"),
+        ({"input": [1] * 500_000}, "The input is over 1048576 bytes"),  # with the spaces that Postgres puts
     ],
 )
 async def test_a_schedule_that_is_none_is_refused(scene: Scene, more: dict[str, Any], words: str) -> None:

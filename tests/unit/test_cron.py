@@ -25,6 +25,7 @@ def due(expression: str, after: datetime) -> list[str]:
         ("30 2 * * *", ["29 01:00"]),  # there is no 2:30: when the clock goes on, at 3:00
         ("0,30 2,3 * * *", ["29 01:00", "29 01:30"]),  # and 2:00, 2:30 and 3:00 are one
         ("0 3 * * *", ["29 01:00"]),
+        ("*/20 2 * * *", []),  # but with a star at what the clock shows
         ("30 */1 * * *", [f"{d} {h:02}:30" for d, h in [(28, n) for n in (21, 22, 23)] + [(29, n) for n in range(21)]]),
     ],
 )
@@ -38,6 +39,8 @@ def test_a_time_that_the_clock_leaves_out_is_due_when_it_goes_on(expression: str
         ("30 2 * * *", ["25 00:30"]),  # the first of the two
         ("15,45 2 * * *", ["25 00:15", "25 00:45"]),
         ("0 3 * * *", ["25 02:00"]),
+        ("*/20 2 * * *", [f"25 {h:02}:{m:02}" for h in (0, 1) for m in (0, 20, 40)]),  # but with a star as it is shown
+        ("0 */2 * * *", ["24 22:00", "25 00:00", *(f"25 {h:02}:00" for h in range(1, 23, 2))]),
         ("*/30 2 * * *", ["25 00:00", "25 00:30", "25 01:00", "25 01:30"]),  # every so many minutes: throughout
     ],
 )
@@ -75,6 +78,11 @@ def test_the_last_of_those_missed_is_the_last_of_all(zone: str, expression: str,
         ("0 9 * * FUNDAY", "UTC", "is no cron expression: bad day-of-week"),
         ("0 0 30 2 *", "UTC", "is no cron expression: bad day-of-month"),
         ("* * */20 * 1L", "UTC", "is never due"),
+        (
+            f"{','.join(map(str, range(60)))} * * * {','.join(['1'] * 30)}",
+            "UTC",
+            "has 235 characters, and 200 may",
+        ),
         ("0 9 * * *", "Europe/Nowhere", "is no time zone: write one of the IANA database"),
         ("0 9 * * *", "", "is no time zone"),
         ("0 9 * * *", "../../etc/passwd", "is no time zone"),

@@ -8,18 +8,22 @@ ripened as (
     update surefoot.segments s set state = 'waiting' from due where s.run_id = due.run_id and s.n = due.n
     returning 1)
 select l.mine, (select count(*) from ripened) as ripened, (select last_value from surefoot.handed) as handed,
-       d.looked_at > clock_timestamp() - make_interval(secs => :fresh_s) as fresh, d.backlog
+       :fresh_s > 0 and d.looked_at > clock_timestamp() - make_interval(secs => case
+           when d.backlog or d.handed <> (select last_value from surefoot.handed)
+                or exists (select 1 from surefoot.segments s where s.state = 'waiting') then :fresh_s
+           else greatest(:fresh_s, :idle_s) end) as fresh,
+       d.backlog
   from locked l left join surefoot.dispatch d on d.tenant = 'default'
 
 -- name: look
 with recursive lanes as (
-    (select s.tenant, s.agent, s.n = 0 as first from surefoot.segments s where s.state = 'waiting'
-      order by s.tenant, s.agent, (s.n = 0) limit 1)
+    (select s.tenant, s.agent, s.begins as first from surefoot.segments s where s.state = 'waiting'
+      order by s.tenant, s.agent, s.begins limit 1)
     union all
     select x.* from lanes l cross join lateral (
-        select s.tenant, s.agent, s.n = 0 as first from surefoot.segments s
-         where s.state = 'waiting' and (s.tenant, s.agent, (s.n = 0)) > (l.tenant, l.agent, l.first)
-         order by s.tenant, s.agent, (s.n = 0) limit 1) x),
+        select s.tenant, s.agent, s.begins as first from surefoot.segments s
+         where s.state = 'waiting' and (s.tenant, s.agent, s.begins) > (l.tenant, l.agent, l.first)
+         order by s.tenant, s.agent, s.begins limit 1) x),
 live as (
     select w.version, w.agents, sum(w.slots)::integer as slots, bool_or(w.slots is null) as unbounded from surefoot.workers w
      where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version, w.agents),
@@ -30,7 +34,7 @@ heads as (
         select s.run_id, s.n, s.priority, s.queued_at,
                (r.agent, r.agent_version is null, r.state_version, r.pinned_version, r.refused_by)::text as can_go_to
           from surefoot.segments s join surefoot.runs r on r.run_id = s.run_id and r.state = 'queued'
-         where s.state = 'waiting' and s.tenant = l.tenant and s.agent = l.agent and (s.n = 0) = l.first
+         where s.state = 'waiting' and s.tenant = l.tenant and s.agent = l.agent and s.begins = l.first
          order by s.priority desc, s.queued_at, s.run_id limit :per_lane) h),
 carriers as materialized (  -- whose they are, asked once for all that can go to the same ones; nobody asks where there is but one
     select h.can_go_to, surefoot.version_for(min(h.run_id)) as version
@@ -38,6 +42,10 @@ carriers as materialized (  -- whose they are, asked once for all that can go to
 routed as (
     select h.tenant, h.agent, h.first, h.run_id, h.n, h.priority, h.queued_at, h.served_at, c.version
       from heads h left join carriers c using (can_go_to)),
+newest as (  -- who takes the runs that begin
+    select distinct on (a.agent) a.agent, v.version
+      from surefoot.version_agents a join surefoot.versions v on v.version = a.version
+     where v.version in (select version from live) order by a.agent, v.current_since desc, v.n desc),
 running as (
     select s.tenant, s.agent, d.application_version as version, count(*) as running
       from surefoot.segments s left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
@@ -45,33 +53,46 @@ running as (
 select (select coalesce(jsonb_agg(h order by h.priority desc, h.first, h.queued_at, h.run_id), '[]') from routed h) as heads,
        (select coalesce(jsonb_agg(w), '[]') from live w) as live,
        (select coalesce(jsonb_agg(r), '[]') from running r) as running,
+       (select coalesce(jsonb_object_agg(n.agent, n.version), '{}') from newest n) as newest,
        (select coalesce(jsonb_agg(a.name), '[]') from surefoot.agents a where a.tenant = 'default') as agents,
-       d.room, d.rooms, d.reached, d.full_for, d.backlog, d.handed
+       d.room, d.rooms, d.reached, d.backlog, d.handed,
+       d.looked_at < clock_timestamp() - make_interval(secs => :idle_s) as stale
   from surefoot.dispatch d where d.tenant = 'default'
+
+-- name: take_back_if_nobody_serves
+-- What the engine has of agents that no live worker serves, and nobody has begun, waits again. What has begun is the router's.
+with nobodys as (
+    select s.run_id, s.n
+      from surefoot.segments s
+      join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n and r.state = 'queued'
+     where s.state = 'open' and s.executions = 0 and s.agent = any(:agents)
+       and not exists (select 1 from surefoot.workers w
+                        where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null
+                          and (w.agents is null or s.agent = any(w.agents)))
+     order by s.run_id for no key update of r, s skip locked),
+taken as (
+    delete from dbos.workflow_status d using nobodys x
+     where d.workflow_uuid = x.run_id || ':' || x.n and d.status = 'ENQUEUED' returning x.run_id, x.n)
+update surefoot.segments s set state = 'waiting', admitted_at = null, rated = false
+  from taken where s.run_id = taken.run_id and s.n = taken.n and s.state = 'open'
+returning s.run_id
 
 -- name: limits_in_force
 select l.tenant, l.everyone, l.agent, l.running_max, l.starts_max,
        case when l.starts_max is not null then (select count(*) from (
            (select 1 from surefoot.segments s
-             where not l.everyone and s.rated and s.n = 0 and s.tenant = l.tenant and l.agent in ('', s.agent)
+             where not l.everyone and s.rated and s.begins and s.tenant = l.tenant and l.agent in ('', s.agent)
                and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)
            union all
            (select 1 from surefoot.segments s
-             where l.everyone and l.agent <> '' and s.rated and s.n = 0 and s.agent = l.agent
+             where l.everyone and l.agent <> '' and s.rated and s.begins and s.agent = l.agent
                and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)
            union all
            (select 1 from surefoot.segments s
-             where l.everyone and l.agent = '' and s.rated and s.n = 0
-               and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)) x) end as started,
-       case when l.everyone and l.queued_max is not null then (
-           select case when count(*) >= l.queued_max then surefoot.retry_after_s(min(q.queued_at), count(*)) end from (
-               (select s.queued_at from surefoot.segments s
-                 where s.state = 'waiting' and s.n = 0 and l.agent in ('', s.agent) limit l.queued_max)
-               union all
-               (select s.queued_at from surefoot.segments s
-                 where s.state = 'delayed' and s.n = 0 and l.agent in ('', s.agent) limit l.queued_max)) q) end as full_for_s
+             where l.everyone and l.agent = '' and s.rated and s.begins
+               and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s) limit l.starts_max)) x) end as started
   from surefoot.limits l
- where l.running_max is not null or l.starts_max is not null or (l.everyone and l.queued_max is not null)
+ where l.running_max is not null or l.starts_max is not null
 
 -- name: admit_if_waiting
 with chosen as (
@@ -92,10 +113,23 @@ insert into surefoot.queue_turns (tenant, served_at)
 select t.tenant, clock_timestamp() from unnest(cast(:tenants as text[])) with ordinality as t (tenant, i) order by t.i
 on conflict (tenant) do update set served_at = excluded.served_at
 
+-- name: ask_one_to_hand_on
+-- Unless so many have been asked already; whoever does not come to a boundary meanwhile is not counted any more.
+with asked as (
+    select count(*) as n from surefoot.segments s join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n
+     where s.state = 'open' and r.asked is not null and r.updated_at > clock_timestamp() - interval '60 seconds'),
+one as (
+    select r.run_id from surefoot.segments s
+      join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n and r.state = 'running' and r.asked is null
+      join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n
+     where s.state = 'open' and s.tenant = :tenant and d.status = 'PENDING' and d.application_version = any(:versions)
+       and (select n from asked) < :asked_max
+     order by s.admitted_at, s.run_id limit 1 for no key update of r skip locked)
+update surefoot.runs r set asked = 'hand on', updated_at = clock_timestamp() from one where r.run_id = one.run_id
+
 -- name: tell
 update surefoot.dispatch
-   set room = :room, rooms = cast(:rooms as jsonb), reached = :reached, full_for = cast(:full_for as jsonb),
-       backlog = :backlog, handed = :handed, looked_at = clock_timestamp()
+   set room = :room, rooms = cast(:rooms as jsonb), reached = :reached, backlog = :backlog, handed = :handed, looked_at = clock_timestamp()
  where tenant = 'default'
 
 -- name: status

@@ -103,7 +103,7 @@ select r.run_id as id, w.why from surefoot.runs r cross join lateral (select cas
          then 'an approval of another run supersedes one of it'
     when exists (select 1 from surefoot.segments s
                    join surefoot.limits l on l.starts_max is not null and (l.everyone or l.tenant = s.tenant) and l.agent in ('', s.agent)
-                  where s.run_id = r.run_id and s.rated and s.n = 0
+                  where s.run_id = r.run_id and s.rated and s.begins
                     and s.admitted_at > statement_timestamp() - make_interval(secs => l.period_s))
          then 'a limit on starts counts it'
     end as why) w

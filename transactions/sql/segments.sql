@@ -28,9 +28,9 @@ select count(*) as diverged from surefoot.segments
                       where g.run_id = :run_id and g.n < :n and g.outcome not in ('lost', 'diverged', 'refused', 'migrated')), -1)
 
 -- name: open_next
--- One that follows a segment which was never its turn, for its run was held, is due when that was.
+-- One that follows a segment which nobody has begun, for its run was held or the engine lost it, has the place of that.
 select surefoot.open_segment(r.run_id, :n, r.tenant, r.agent, r.priority,
-           (select g.queued_at from surefoot.segments g where g.run_id = r.run_id and g.n = :n - 1 and g.admitted_at is null))
+           (select g.queued_at from surefoot.segments g where g.run_id = r.run_id and g.n = :n - 1 and g.executions = 0))
   from surefoot.runs r where r.run_id = :run_id and r.tenant = :tenant
 
 -- name: lost

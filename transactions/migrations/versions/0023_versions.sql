@@ -38,5 +38,9 @@ end $$;
 grant select on surefoot.versions, surefoot.version_agents to surefoot_app;
 grant select, insert, update on surefoot.versions, surefoot.version_agents to surefoot_worker;
 
--- It claims nothing any more, and hands on what it has.
-alter table surefoot.workers add column draining_at timestamptz;
+-- draining_at: from when on it claims nothing any more, and hands on what it has. slots, agents: how many segments it runs at
+-- once, and of which agents; null while it does not say. All of them here, for each table commits alone.
+alter table surefoot.workers
+    add column draining_at timestamptz,
+    add column slots integer,
+    add column agents text[];

@@ -1,9 +1,6 @@
--- Columns with a constant default or none, which rewrite nothing. slots, agents: null while a worker does not say.
--- draining_at: from when on it claims nothing any more.
+-- A column with a constant default, which rewrites nothing.
 alter table surefoot.runs add column priority integer not null default 0,
     add constraint runs_priority_check check (priority between -100 and 100) not valid;
-alter table surefoot.workers add column if not exists slots integer, add column if not exists agents text[],
-    add column if not exists draining_at timestamptz;
 
 -- How much of a tenant, of an agent or of both may run, wait and start. The deployment's own: everyone, for the runs of
 -- all tenants together. agent '': all agents. A row without a limit limits nothing.
@@ -23,20 +20,20 @@ create table surefoot.limits (
 );
 
 -- What the last look of a dispatcher found, of tenant default, for all: how many more runs the live workers have room
--- for (null: it does not know) and of which agents for less; which agents are at a limit of all tenants' ('': all are),
--- and of which the queue is full, with the seconds after which to ask again; whether anything waits for room. `handed`:
--- the number of `surefoot.handed` at that look, so that whoever starts a run can tell what was handed over since.
+-- for (null: it does not know) and of which agents for less; which agents are at a limit of all tenants' ('': all are);
+-- whether anything waits for room. `handed`: the number of `surefoot.handed` at that look, so that whoever starts a run can tell what was handed over since.
 create table surefoot.dispatch (
     tenant    text primary key,
     room      integer,
     rooms     jsonb not null default '{}',
     reached   text[] not null default '{}',
-    full_for  jsonb not null default '{}',
     backlog   boolean not null default false,
     handed    bigint not null default 0,
     looked_at timestamptz not null default clock_timestamp()
 );
-insert into surefoot.dispatch (tenant) values ('default');
+-- Until a dispatcher has looked, what begins waits for it; only where workers of before live, who hand over nothing, it does not.
+insert into surefoot.dispatch (tenant, room)
+select 'default', case when not exists (select 1 from surefoot.workers w where w.state = 'live') then 0 end;
 create sequence surefoot.handed;
 select nextval('surefoot.handed');  -- so that its last value is one that was given out
 
@@ -80,11 +77,10 @@ begin
         execute format('create policy tenant on surefoot.%I using (tenant = current_setting(''surefoot.tenant'', true))', t);
         execute format('create policy worker on surefoot.%I to surefoot_worker using (true)', t);
     end loop;
-    foreach t in array array['limits', 'dispatch'] loop
-        execute format('create policy deployment on surefoot.%I for select using (tenant = ''default''
-                        and current_setting(''surefoot.tenant'', true) <> '''')', t);
-    end loop;
 end $$;
+-- Every tenant goes by the limits of all tenants, and by the room there is; tenant default's own limits are its own.
+create policy deployment on surefoot.limits for select using (everyone and current_setting('surefoot.tenant', true) <> '');
+create policy deployment on surefoot.dispatch for select using (current_setting('surefoot.tenant', true) <> '');
 grant select on surefoot.limits, surefoot.dispatch, surefoot.queue_turns to surefoot_app;
 grant select, insert, update on surefoot.limits, surefoot.dispatch, surefoot.queue_turns to surefoot_worker;
 grant select, insert, update on surefoot.schedules to surefoot_app, surefoot_worker;

@@ -1,11 +1,12 @@
 -- queued_at: from when on it may be admitted. A segment of an older version is opened as before, past every limit.
--- rated: it was admitted under a limit on starts, which counts it.
+-- rated: it was admitted under a limit on starts, which counts it. begins: its run had not begun when it was queued.
 alter table surefoot.segments
     add column agent text,
     add column priority integer not null default 0,
     add column queued_at timestamptz,
     add column admitted_at timestamptz,
     add column rated boolean not null default false,
+    add column begins boolean not null default false,
     drop constraint segments_state_check,
     add constraint segments_state_check check (state in ('delayed', 'waiting', 'open', 'settled')) not valid,
     add constraint segments_queued_check check
@@ -24,7 +25,7 @@ begin
         values ('segments', '[*]', 'delayed'), ('segments', '[*]', 'waiting'), ('segments', '[*]', 'open'),
                ('segments', 'delayed', 'waiting'), ('segments', 'delayed', 'settled'),
                ('segments', 'waiting', 'open'), ('segments', 'waiting', 'settled'),
-               ('segments', 'open', 'settled')) t (machine, from_state, to_state);
+               ('segments', 'open', 'waiting'), ('segments', 'open', 'settled')) t (machine, from_state, to_state);
     execute format('create or replace function surefoot.transitions() returns table (machine text, from_state text, to_state text)
                     language sql immutable parallel safe as $f$ select * from (values %s) as t (machine, from_state, to_state) $f$', v_rows);
 end $$;
@@ -58,23 +59,25 @@ end $$;
 -- Queues segment `n` of a run. Where nothing is in the way it is open with this commit, and the engine has it: no limit
 -- on what runs or starts holds for it, nobody of its tenant and agent waits before it, and there is room. Else it waits
 -- for a dispatcher. Of the room, each takes a number, which no transaction waits for: not even those that roll back.
+-- not_before: its place among those that wait, also where that is past; null: behind them.
 create function surefoot.open_segment(
     run_id text, n integer, tenant text, agent text, priority integer, not_before timestamptz
 ) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := clock_timestamp();
     v_state text := 'waiting';
+    v_begins boolean := (select r.agent_version is null from surefoot.runs r where r.run_id = open_segment.run_id);
 begin
     if not_before > v_now then
         v_state := 'delayed';
     elsif not exists (select 1 from surefoot.limits l
                        where l.tenant in ('default', open_segment.tenant) and (l.everyone or l.tenant = open_segment.tenant)
                          and l.agent in ('', open_segment.agent)
-                         and (l.running_max is not null or (l.starts_max is not null and open_segment.n = 0)))
+                         and (l.running_max is not null or (l.starts_max is not null and v_begins)))
       and not exists (select 1 from surefoot.segments s
                        where s.state = 'waiting' and s.tenant = open_segment.tenant and s.agent = open_segment.agent
                          and (s.priority > open_segment.priority
-                              or (s.priority = open_segment.priority and (s.n > 0 or open_segment.n = 0))))
+                              or (s.priority = open_segment.priority and (not s.begins or v_begins))))
       and coalesce((select case when x.room is null then true
                                 when x.room = 0 then false
                                 else nextval('surefoot.handed') - x.handed <= x.room end
@@ -82,8 +85,8 @@ begin
                               from surefoot.dispatch d where d.tenant = 'default') x), true) then
         v_state := 'open';
     end if;
-    insert into surefoot.segments (run_id, n, tenant, agent, priority, state, queued_at, admitted_at)
-    values (run_id, n, tenant, agent, priority, v_state, greatest(not_before, v_now), case when v_state = 'open' then v_now end);
+    insert into surefoot.segments (run_id, n, tenant, agent, priority, state, begins, queued_at, admitted_at)
+    values (run_id, n, tenant, agent, priority, v_state, v_begins, coalesce(not_before, v_now), case when v_state = 'open' then v_now end);
     if v_state = 'open' then
         perform surefoot.hand_to_engine(run_id, n);
     end if;
@@ -98,25 +101,25 @@ declare
     l record;
     v_queued bigint;
     v_oldest timestamptz;
-    v_full jsonb;
+    v_full integer;
 begin
     for l in select * from surefoot.limits x
               where x.tenant in ('default', refuse_if_full.tenant) and (x.everyone or x.tenant = refuse_if_full.tenant)
                 and x.agent in ('', refuse_if_full.agent) and x.queued_max is not null loop
         if l.everyone then
-            select d.full_for -> l.agent into v_full from surefoot.dispatch d where d.tenant = 'default';
-            continue when v_full is null and l.queued_max > 0;
+            v_full := surefoot.full_for(l.agent);
+            continue when v_full is null;
             raise exception 'the queue of % is full: as many runs of all tenants wait to begin as may: try again later',
                 case l.agent when '' then 'this deployment' else 'agent "' || l.agent || '"' end
-                using errcode = 'SF005', detail = 'retry after ' || coalesce(v_full::integer, 60) || ' s';
+                using errcode = 'SF005', detail = 'retry after ' || v_full || ' s';
         end if;
         select count(*), min(q.queued_at) into v_queued, v_oldest from (
             (select s.queued_at from surefoot.segments s
-              where s.state = 'waiting' and s.n = 0 and s.tenant = refuse_if_full.tenant and l.agent in ('', s.agent)
+              where s.state = 'waiting' and s.begins and s.tenant = refuse_if_full.tenant and l.agent in ('', s.agent)
               limit l.queued_max)
             union all
             (select s.queued_at from surefoot.segments s
-              where s.state = 'delayed' and s.n = 0 and s.tenant = refuse_if_full.tenant and l.agent in ('', s.agent)
+              where s.state = 'delayed' and s.begins and s.tenant = refuse_if_full.tenant and l.agent in ('', s.agent)
               limit l.queued_max)) q;
         if v_queued >= l.queued_max then
             raise exception 'the queue of tenant "%"% is full: % runs wait to begin, and % may: try again later, or have the limit raised',
@@ -132,6 +135,21 @@ create function surefoot.retry_after_s(oldest timestamptz, queued bigint) return
 language sql stable set search_path = pg_catalog, pg_temp as $$
     select least(60, greatest(1, coalesce(ceil(extract(epoch from clock_timestamp() - oldest) / nullif(queued, 0)), 60)))::integer
 $$;
+
+-- In how many seconds to ask again while as many runs of all tenants wait to begin as the deployment's limit of an agent ('': of
+-- all agents) lets; null: fewer do. As its owner, who sees the rows of all tenants, and tells no more of them than this.
+create function surefoot.full_for(of_agent text) returns integer
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select (select case when count(*) >= l.queued_max then surefoot.retry_after_s(min(q.queued_at), count(*)) end from (
+               (select s.queued_at from surefoot.segments s
+                 where s.state = 'waiting' and s.begins and l.agent in ('', s.agent) limit l.queued_max)
+               union all
+               (select s.queued_at from surefoot.segments s
+                 where s.state = 'delayed' and s.begins and l.agent in ('', s.agent) limit l.queued_max)) q)
+      from surefoot.limits l
+     where l.tenant = 'default' and l.everyone and l.agent = of_agent and l.queued_max is not null
+$$;
+revoke all on function surefoot.full_for(text) from public;
 
 -- Starts a run in the caller's own transaction, from any language. Returns its id; the same key and input is the
 -- same run (errcode SF001: another input; SF002: unknown agent; SF003: no such tenant, or a transaction of another one;
@@ -189,7 +207,7 @@ begin
     end if;
     insert into surefoot.events (run_id, seq, tenant, kind, data, generation)
     values (v_run, 1, tenant, 'run.queued', jsonb_build_object('agent', agent), 0);
-    perform surefoot.open_segment(v_run, 0, tenant, agent, priority, not_before);
+    perform surefoot.open_segment(v_run, 0, tenant, agent, priority, greatest(not_before, clock_timestamp()));
     perform set_config('surefoot.tenant', v_caller, true);
     return v_run;
 end $$;

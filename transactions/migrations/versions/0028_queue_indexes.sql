@@ -3,7 +3,7 @@
 create unique index segments_one_unsettled on surefoot.segments (run_id) where state <> 'settled';
 drop index surefoot.segments_one_open;
 create index segments_open on surefoot.segments (tenant, agent) where state = 'open';
-create index segments_waiting on surefoot.segments (tenant, agent, (n = 0), priority desc, queued_at, run_id) where state = 'waiting';
+create index segments_waiting on surefoot.segments (tenant, agent, begins, priority desc, queued_at, run_id) where state = 'waiting';
 create index segments_delayed on surefoot.segments (tenant, agent, queued_at) where state = 'delayed';
 create index segments_due on surefoot.segments (queued_at) where state = 'delayed';
 create index segments_rated on surefoot.segments (admitted_at) where rated;

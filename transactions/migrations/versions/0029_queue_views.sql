@@ -14,7 +14,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
                 select (select count(*) from surefoot.segments s
                          where not l.everyone and s.state = 'open' and s.tenant = l.tenant and l.agent in ('', s.agent)) as running,
                        (select count(*) from surefoot.segments s
-                         where not l.everyone and s.rated and s.n = 0 and s.tenant = l.tenant and l.agent in ('', s.agent)
+                         where not l.everyone and s.rated and s.begins and s.tenant = l.tenant and l.agent in ('', s.agent)
                            and s.admitted_at > clock_timestamp() - make_interval(secs => l.period_s)) as starts) c
           where l.tenant in ('default', queued_why.tenant) and (l.everyone or l.tenant = queued_why.tenant)
             and l.agent in ('', queued_why.agent)
@@ -62,7 +62,7 @@ select r.run_id, r.tenant, r.agent, r.agent_version, r.state,
              where s.run_id = r.run_id and s.n = r.segment and s.state = 'delayed') end as due_at,
        case when r.state = 'queued' then
            (select case s.state when 'delayed' then 'it is to begin at ' || to_char(s.queued_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
-                                when 'waiting' then surefoot.queued_why(s.tenant, s.agent, s.n = 0)
+                                when 'waiting' then surefoot.queued_why(s.tenant, s.agent, s.begins)
                                 else 'it is its turn: a worker takes it up' end
               from surefoot.segments s where s.run_id = r.run_id and s.n = r.segment) end as queued_why
 from surefoot.runs r;
@@ -73,7 +73,7 @@ select l.run_id, l.tenant, l.agent, l.state, l.since, l.limit_s,
        extract(epoch from clock_timestamp() - l.since)::double precision as seconds,
        case l.state
             when 'queued' then case when not l.served then 'no live worker can be seen'
-                                    when l.place = 'waiting' then surefoot.queued_why(l.tenant, l.agent, l.segment = 0)
+                                    when l.place = 'waiting' then surefoot.queued_why(l.tenant, l.agent, l.begins)
                                     else 'no worker has taken it up' end
             when 'held' then l.reason
             when 'waiting' then coalesce(w.why, 'nothing that it waits for is open')
@@ -91,7 +91,7 @@ select l.run_id, l.tenant, l.agent, l.state, l.since, l.limit_s,
             when l.state = 'cancelling' then 'its worker is in a call that does not end: see its log; if it stays so, end that worker'
             else 'see the log of its worker; cancel the run if it is of no use any more' end as what_to_do
 from (
-    select r.run_id, r.tenant, r.agent, r.state, r.reason, r.segment, g.state as place,
+    select r.run_id, r.tenant, r.agent, r.state, r.reason, r.segment, g.state as place, g.begins,
            greatest(s.entered_at, g.queued_at) as since,
            (a.limits ->> (r.state || '_s_max'))::double precision as limit_s,
            exists (select 1 from surefoot.workers w where w.state = 'live') as served
@@ -121,7 +121,7 @@ select q.tenant, q.agent, q.running, q.waiting, q.delayed, q.oldest_at, q.next_d
                count(*) filter (where s.state = 'delayed') as delayed,
                min(s.queued_at) filter (where s.state = 'waiting') as oldest_at,
                min(s.queued_at) filter (where s.state = 'delayed') as next_due_at,
-               bool_or(s.n = 0) filter (where s.state = 'waiting') as first
+               bool_or(s.begins) filter (where s.state = 'waiting') as first
           from surefoot.segments s join surefoot.runs r using (run_id)
          where s.state <> 'settled' group by s.tenant, coalesce(s.agent, r.agent)) q;
 grant select on surefoot.queue_status to surefoot_app, surefoot_worker;

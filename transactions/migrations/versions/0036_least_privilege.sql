@@ -63,10 +63,10 @@ alter default privileges in schema dbos grant usage, select on sequences to sure
 -- has made. Its only argument is a segment: which version that is for (`ask_engine`) is nobody's to say.
 revoke all on function surefoot.ask_engine(text, integer, text) from public, surefoot_app, surefoot_worker;
 do $$
-declare f regprocedure;
+declare f regprocedure;  -- and `full_for`, which counts what is waiting of all tenants
 begin
     for f in select p.oid from pg_proc p where p.pronamespace = 'surefoot'::regnamespace
-              and p.proname in ('enqueue_segment', 'hand_to_engine') loop
+              and p.proname in ('enqueue_segment', 'hand_to_engine', 'full_for') loop
         execute format('alter function %s security definer', f);
         execute format('revoke all on function %s from public', f);
         execute format('grant execute on function %s to surefoot_app, surefoot_api, surefoot_worker', f);
