@@ -41,6 +41,13 @@ async def deploy(scene: Scene, version: str, worker_id: WorkerId, **states: Any)
         await serve(session, version, **states)
 
 
+async def other_fleet(scene: Scene) -> None:
+    """A worker starts that does not serve the agent of the scene."""
+    async with scene.database.all_tenants("worker.register") as session:
+        await register(session, NEW_WORKER, version=NEW)
+        await versions.announce(session, NEW, [versions.Serves("other", "1", 1, frozenset({1}), {}, {})])
+
+
 async def stop(scene: Scene, *worker_ids: WorkerId, since_s: float = 0.0) -> None:
     """These have been gone for so long."""
     await scene.rows(
@@ -154,7 +161,8 @@ async def test_without_any_version_the_engine_s_latest_has_it(scene: Scene) -> N
     await scene.rows("delete from surefoot.version_agents")
     run_id = await scene.start()
     assert await engine_version(scene, run_id) is None
-    await scene.administrate(lambda session: serve(session, VERSION))
+    async with scene.database.all_tenants("worker.register") as session:
+        await serve(session, VERSION)
     await routed(scene, version=VERSION)
     assert await engine_version(scene, run_id) == VERSION
 
@@ -197,6 +205,28 @@ async def test_a_workflow_whose_segment_is_settled_is_taken_by_anybody(scene: Sc
     await routed(scene)
     assert await engine_version(scene, execution.run_id) == NEW
     assert await begin(scene, execution.run_id, 0, NEW_WORKER, NEW) is None
+
+
+@pytest.mark.parametrize("why", ["it cannot be read", "nobody serves it", "it was moved to what is gone"])
+async def test_what_is_being_cancelled_is_ended_by_anybody(scene: Scene, why: str) -> None:
+    """Its last worker died before it ended it, and no version that could carry it on lives."""
+    run_id = (await scene.running()).run_id
+    if why == "nobody serves it":
+        await other_fleet(scene)
+    else:
+        await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(2,))
+    if why == "it was moved to what is gone":
+        await does(scene, lambda s: steering.move(s, run_id, to=VERSION, by="ada"))
+    await scene.cancel(run_id)
+    await routed(scene)
+    assert await engine_version(scene, run_id) == VERSION, "its worker lives, and ends it"
+    await stop(scene, ADA, BOB, EVE)
+    await routed(scene)
+    assert await engine_version(scene, run_id) == NEW
+    assert await begin(scene, run_id, 0, NEW_WORKER, NEW, as_is=frozenset({2}), writes=2) is None
+    seen = await scene.seen(run_id)
+    assert seen["state"] == "cancelled"
+    invariants.consistent(seen)
 
 
 async def test_what_nobody_that_lives_can_read_is_held_after_the_grace_and_goes_on_once_somebody_can(

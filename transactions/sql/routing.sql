@@ -4,13 +4,14 @@ select set_config('statement_timeout', :hold_ms, true), set_config('lock_timeout
        pg_try_advisory_xact_lock(hashtext('surefoot.router')) as mine
 
 -- name: misrouted
+-- anybodys: there is only something to end, of no run or of one that is being cancelled, and no state to read for that.
 with live as materialized (
     select w.version, max(v.current_since) as current_since
       from surefoot.workers w left join surefoot.versions v on v.version = w.version
      where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version),
 nobodys as (
     select d.workflow_uuid as workflow_id, d.application_version as was, d.status, r.run_id, r.agent, s.n as segment,
-           coalesce(s.executions, 1) > 0 as begun, r.pinned_version,
+           coalesce(s.executions, 1) > 0 as begun, r.pinned_version, coalesce(r.state, 'none') in ('none', 'cancelling') as anybodys,
            exists (select 1 from live l where l.version = d.application_version) as was_lives
       from dbos.workflow_status d
       left join (surefoot.segments s join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n)
@@ -19,10 +20,10 @@ nobodys as (
        and (d.status = 'ENQUEUED'
             or not exists (select 1 from surefoot.workers w where w.worker_id = d.executor_id and w.state = 'live'))),
 routed as (
-    select b.*, case when b.run_id is null then :version else surefoot.version_for(b.run_id) end as version
+    select b.*, case when b.anybodys then :version else surefoot.version_for(b.run_id) end as version
       from nobodys b
      where not b.was_lives
-        or b.pinned_version <> b.was
+        or (b.pinned_version <> b.was and not b.anybodys)
         or (not b.begun and b.status <> 'PENDING'
             and exists (select 1 from live l join surefoot.version_agents a on a.version = l.version and a.agent = b.agent
                          where l.current_since > (select v.current_since from surefoot.versions v where v.version = b.was))))
