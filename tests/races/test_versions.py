@@ -1,6 +1,6 @@
 """Which version carries a run on: chosen when it is handed to the engine, put right later; and what people do."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 
 from app.router import Router
 from tests.races import invariants
-from tests.races.scenes import ADA, AGENT, BOB, EVE, READER, SERVING, VERSION, Scene, register, serve
+from tests.races.scenes import ADA, AGENT, BOB, EVE, READER, SERVING, VERSION, Scene, Waiting, register, serve
 from transactions import (
     DEFAULT_TENANT,
     Conflict,
@@ -32,6 +32,23 @@ from transactions.segments import Begun, Ending
 NEW, NEWER = "report=2", "report=3"
 NEW_WORKER, NEWER_WORKER = WorkerId("new"), WorkerId("newer")
 GRACE_S = 3600.0
+
+
+CALL = {"part_kind": "tool-call", "tool_call_id": "call0", "tool_name": "publish", "args": {"position": 0}}
+ASKED = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "go"}]}
+SAID = {"kind": "response", "parts": [{"part_kind": "text", "content": "yes"}, CALL]}
+
+
+def answers(*call_ids: str) -> dict[str, Any]:
+    parts = [{"part_kind": "tool-return", "tool_call_id": call_id, "content": "seen"} for call_id in call_ids]
+    return {"kind": "request", "parts": parts}
+
+
+async def record(scene: Scene, waiting: Waiting, said: list[Any]) -> None:
+    """The messages of its first turn."""
+    async with scene.database.transaction("segment.turn", DEFAULT_TENANT) as session:
+        await messages.append(session, waiting.execution, first_seq=0, messages=said)
+        await segments.record_turn(session, waiting.execution, turns=1, usage={})
 
 
 async def deploy(scene: Scene, version: str, worker_id: WorkerId, **states: Any) -> None:
@@ -308,6 +325,26 @@ async def test_a_call_that_the_new_version_has_no_tool_for_is_left_to_one_that_h
     assert await engine_version(scene, execution.run_id, 2) == VERSION
 
 
+@pytest.mark.parametrize("answered", [(), ("call9",), ("call9", "call0")])
+async def test_a_call_that_was_done_and_not_answered_is_left_to_a_version_that_has_its_tool(
+    scene: Scene, answered: Sequence[str]
+) -> None:
+    """The other call of its response was answered when it began to wait, or none, or both were."""
+    waiting = await scene.about_to_wait(["delivery"])
+    await record(scene, waiting, [ASKED, SAID, *([answers(*answered)] if answered else [])])
+    await scene.end(waiting.execution, waiting.ending())
+    await scene.receive(waiting.action(0))
+    await deploy(scene, NEW, NEW_WORKER)
+    begun = await begin(scene, waiting.run_id, 1, NEW_WORKER, NEW, tools=frozenset({"send effect"}))
+    if "call0" in answered:
+        assert begun is not None
+        return
+    assert begun is None
+    seen = await scene.seen(waiting.run_id)
+    assert seen["refused_by"] == [NEW]
+    assert seen["events"][-1]["data"]["why"].startswith("it has called publish (effect), and version")
+
+
 async def test_what_is_recorded_of_a_segment_is_not_replayed_over_a_migrated_record(scene: Scene) -> None:
     execution = await scene.running()
     await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(1, 2))
@@ -326,15 +363,11 @@ async def test_what_is_recorded_of_a_segment_is_not_replayed_over_a_migrated_rec
     invariants.consistent(seen)
 
 
-CALL = {"part_kind": "tool-call", "tool_call_id": "call0", "tool_name": "publish", "args": {"position": 0}}
-ASKED = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "go"}]}
-SAID = {"kind": "response", "parts": [{"part_kind": "text", "content": "yes"}, CALL]}
-
-
+@pytest.mark.parametrize("answered", [(), ("call9",)])
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        ([ASKED], "it made 1 messages of 2"),
+        ([ASKED], "it made {made} messages of {of}"),
         ([ASKED, ASKED], "message 1 is of another kind"),
         ([ASKED, {**SAID, "parts": []}], "message 1 is of another kind, or has other calls"),
         ([ASKED, {**SAID, "parts": [{**CALL, "tool_name": "send"}]}], "message 1 has another name or other arguments"),
@@ -344,13 +377,14 @@ SAID = {"kind": "response", "parts": [{"part_kind": "text", "content": "yes"}, C
     ],
 )
 async def test_a_migration_rewrites_in_place_and_leaves_what_was_begun(
-    scene: Scene, made: list[Any], why: str | None
+    scene: Scene, made: list[Any], why: str | None, answered: Sequence[str]
 ) -> None:
+    """Of its last response nothing is answered, or the other call is."""
     waiting = await scene.about_to_wait(["approval"])
     run_id = waiting.run_id
-    async with scene.database.transaction("segment.turn", DEFAULT_TENANT) as session:
-        await messages.append(session, waiting.execution, first_seq=0, messages=[ASKED, SAID])
-        await segments.record_turn(session, waiting.execution, turns=1, usage={})
+    then = [answers(*answered)] if answered else []
+    await record(scene, waiting, [ASKED, SAID, *then])
+    made = [*made, *then]
     await scene.end(waiting.execution, waiting.ending())
     await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(1, 2))
     await stop(scene, ADA, BOB, EVE)
@@ -373,11 +407,26 @@ async def test_a_migration_rewrites_in_place_and_leaves_what_was_begun(
         return
     assert begun is None
     assert seen["state"] == "queued"
-    assert why in str([event["data"] for event in seen["events"]])
+    assert why.format(made=len(made), of=2 + len(then)) in str([event["data"] for event in seen["events"]])
     assert await scene.rows("select count(*) from surefoot.state_migrations") == [(0,)]
 
 
 # Divergence.
+
+
+async def test_a_migration_may_rewrite_a_call_that_is_answered(scene: Scene) -> None:
+    waiting = await scene.about_to_wait(["delivery"])
+    await scene.receive(waiting.action(0))
+    await record(scene, waiting, [ASKED, SAID, answers("call0")])
+    await scene.end(waiting.execution, Ending(state=RunState.QUEUED, turns=1, usage={}))
+    await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(1, 2))
+    made = [ASKED, {**SAID, "parts": [{**CALL, "tool_name": "send"}]}, answers("call0")]
+    new = {"as_is": frozenset({2}), "migrated": frozenset({1}), "writes": 2}
+    begun = await begin(
+        scene, waiting.run_id, 1, NEW_WORKER, NEW, **new, migrate=lambda state, record: Record(record.input, made)
+    )
+    assert begun is not None
+    assert begun.history == made
 
 
 async def test_a_divergence_goes_on_from_the_record_and_after_so_many_in_a_row_is_held(scene: Scene) -> None:
