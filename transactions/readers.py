@@ -184,7 +184,7 @@ def _changed(before: Sequence[JsonValue], after: Sequence[JsonValue], acted: set
     """The numbers of the messages that are others now. Raises _NotInPlace.
 
     Turns are counted, and actions known, by what the messages are: so each stays what it is, with the same calls, and
-    a call that is not answered and has an action stays as the model made it. acted: those of the last response that have
+    a call that is not answered and has an action stays as the model made it. acted: those of the last response with
     one; what follows it may answer some of them.
     """
     last = max((seq for seq, message in enumerate(before) if _shape(message)[0] == "response"), default=-1)
