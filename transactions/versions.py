@@ -25,12 +25,14 @@ _VERSION_CHARACTERS_MAX = 4000
 @dataclass(frozen=True, slots=True)
 class Serves:
     """An agent as one application version has it. `reads`: the state versions of a run that it can carry on, its own
-    `state_version` among them; `limits`: seconds in a state, after which a run of it is stuck."""
+    `state_version` among them; `tools`: the names of those that it has; `limits`: seconds in a state, after which a
+    run of it is stuck."""
 
     agent: str
     agent_version: str
     state_version: int
     reads: frozenset[int]
+    tools: frozenset[str]
     input_schema: JsonValue
     limits: Mapping[str, float]
 
@@ -56,6 +58,7 @@ async def announce(session: AsyncSession, version: str, serves: Iterable[Serves]
             agent_version=one.agent_version,
             state_version=one.state_version,
             reads=sorted(one.reads),
+            tools=sorted(one.tools),
             input_schema=json.dumps(one.input_schema),
             limits=json.dumps(dict(one.limits)),
         )

@@ -353,9 +353,17 @@ async def open_scene(url: str) -> AsyncGenerator[Scene]:
             await database.close()
 
 
-async def serve(session: Any, version: str, *, state_version: int = 1, reads: Collection[int] = (1,)) -> None:
+async def serve(
+    session: Any,
+    version: str,
+    *,
+    state_version: int = 1,
+    reads: Collection[int] = (1,),
+    tools: Collection[str] = ("publish",),
+) -> None:
     """What the start of a worker of this version says."""
-    await versions.announce(session, version, [Serves(AGENT, "1", state_version, frozenset(reads), {}, {})])
+    serves = Serves(AGENT, "1", state_version, frozenset(reads), frozenset(tools), {}, {})
+    await versions.announce(session, version, [serves])
 
 
 async def register(session: Any, worker_id: WorkerId, *, version: str = VERSION, pid: int = 1) -> None:

@@ -20,6 +20,7 @@ from transactions import (
     WorkerId,
     diverging,
     messages,
+    outbox,
     readers,
     segments,
     steering,
@@ -62,7 +63,7 @@ async def other_fleet(scene: Scene) -> None:
     """A worker starts that does not serve the agent of the scene."""
     async with scene.database.all_tenants("worker.register") as session:
         await register(session, NEW_WORKER, version=NEW)
-        await versions.announce(session, NEW, [versions.Serves("other", "1", 1, frozenset({1}), {}, {})])
+        await versions.announce(session, NEW, [versions.Serves("other", "1", 1, frozenset({1}), frozenset(), {}, {})])
 
 
 async def stop(scene: Scene, *worker_ids: WorkerId, since_s: float = 0.0) -> None:
@@ -275,12 +276,64 @@ async def test_what_nobody_that_lives_serves_just_waits(scene: Scene) -> None:
     await stop(scene, ADA, BOB, EVE, since_s=GRACE_S * 2)
     async with scene.database.all_tenants("worker.register") as session:
         await register(session, NEW_WORKER, version="other=1")
-        other = versions.Serves("other", "1", 1, frozenset({1}), {}, {})
+        other = versions.Serves("other", "1", 1, frozenset({1}), frozenset(), {}, {})
         await versions.announce(session, "other=1", [other])
     await scene.rows("update surefoot.segments set created_at = created_at - interval '1 day'")
     await routed(scene, version="other=1")
     assert (await scene.seen(run_id))["state"] == "queued"
     assert await current(scene) == VERSION
+
+
+# Delivering.
+
+
+async def claimed_by(scene: Scene, worker_id: WorkerId) -> list[str | None]:
+    """The effects that a relay of this worker finds due."""
+    async with scene.database.all_tenants("relay.claim") as session:
+        found = await outbox.claim_due(
+            session, consumers=["effect"], agents=[AGENT], worker_id=worker_id, lease_s=3600.0, limit=5
+        )
+    return [delivery.action_id for delivery in found]
+
+
+OTHERS = [{"state_version": 2, "reads": (2,)}, {"tools": ("send",)}]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+async def test_an_effect_is_delivered_by_who_has_its_tool_and_reads_its_run(scene: Scene, other: Any) -> None:
+    waiting = await scene.about_to_wait(["approval"])
+    await scene.end(waiting.execution, waiting.ending())
+    await scene.rows("update surefoot.outbox_deliveries set state = 'pending', due_at = clock_timestamp()")
+    await deploy(scene, NEW, NEW_WORKER, **other)
+    assert await claimed_by(scene, NEW_WORKER) == []
+    assert await claimed_by(scene, ADA) == [waiting.action(0)]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+async def test_a_run_that_waits_for_what_nobody_can_deliver_is_held_until_somebody_can(
+    scene: Scene, other: Any
+) -> None:
+    execution, action_id, _ = await scene.unknown()
+    await scene.rows("update surefoot.outbox_deliveries set lease_until = clock_timestamp()")
+    await deploy(scene, NEW, NEW_WORKER, **other)
+    await routed(scene)
+    await stop(scene, ADA, BOB, EVE, since_s=GRACE_S / 2)
+    await routed(scene)
+    assert (await scene.seen(execution.run_id))["state"] == "waiting"
+    await stop(scene, ADA, BOB, EVE, since_s=GRACE_S * 2)
+    for _ in range(2):
+        await routed(scene)
+        seen = await scene.seen(execution.run_id)
+        assert (seen["state"], seen["held_for"]) == ("held", "version")
+        assert "its call of publish, which no version that has a worker can deliver" in seen["reason"]
+        assert f"lives ({VERSION})" in seen["reason"]
+    await deploy(scene, VERSION, WorkerId("back"))
+    await routed(scene)
+    seen = await scene.seen(execution.run_id)
+    assert (seen["state"], seen["reason"]) == ("waiting", None)
+    assert await claimed_by(scene, WorkerId("back")) == [action_id]
+    assert [event["kind"] for event in seen["events"]].count("run.held") == 1
+    invariants.consistent(seen)
 
 
 # Beginning.

@@ -68,7 +68,24 @@ select r.run_id,
           and coalesce(w.draining_at, w.ended_at, w.lease_until) > clock_timestamp() - make_interval(secs => :gone_s))
  order by r.run_id limit :limit
 
+-- name: undelivered
+-- readers: versions that could deliver what the run waits for, if one of their workers lived.
+select r.run_id, c.tool,
+       (select string_agg(v.version, ', ' order by v.current_since desc)
+          from surefoot.version_agents a join surefoot.versions v on v.version = a.version
+         where a.agent = r.agent and c.tool = any(a.tools) and r.state_version = any(a.reads)) as readers
+  from (select a.run_id from surefoot.outbox_deliveries d join surefoot.actions a on a.action_id = d.entry_id
+         where d.consumer = 'effect' and cast(:run_id as text) is null
+           and ((d.state = 'pending' and d.due_at <= clock_timestamp())
+                or (d.state = 'claimed' and d.lease_until < clock_timestamp()))
+        union select :run_id) due
+  join surefoot.runs r on r.run_id = due.run_id and r.state = 'waiting'
+  cross join lateral (select surefoot.call_for_nobody(r.run_id, :gone_s) as tool) c
+ where c.tool is not null
+ order by r.run_id limit :limit
+
 -- name: readable_again
 select run_id from surefoot.runs
  where state = 'held' and held_for = 'version' and surefoot.version_for(run_id) is not null
+   and surefoot.call_for_nobody(run_id, 0) is null
  order by run_id limit :limit

@@ -5,9 +5,9 @@ on conflict (version) do nothing
 returning n
 
 -- name: put_agent
-insert into surefoot.version_agents (version, agent, agent_version, state_version, reads, input_schema, limits)
-values (:version, :agent, :agent_version, :state_version, :reads, cast(:input_schema as jsonb), cast(:limits as jsonb))
-on conflict (version, agent) do update set input_schema = excluded.input_schema, limits = excluded.limits
+insert into surefoot.version_agents (version, agent, agent_version, state_version, reads, tools, input_schema, limits)
+values (:version, :agent, :agent_version, :state_version, :reads, :tools, cast(:input_schema as jsonb), cast(:limits as jsonb))
+on conflict (version, agent) do update set tools = excluded.tools, input_schema = excluded.input_schema, limits = excluded.limits
 
 -- name: agents_of
 select agent, agent_version, state_version, reads from surefoot.version_agents where version = :version order by agent

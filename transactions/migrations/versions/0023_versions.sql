@@ -8,7 +8,8 @@ create table surefoot.versions (
     current_by    text not null
 );
 
--- What a version serves: which state of a run each of its agents writes, and which it can read, as it is or by migrating.
+-- What a version serves: which state of a run each of its agents writes, which it can read, as it is or by migrating, and
+-- the tools that it has.
 create table surefoot.version_agents (
     version       text not null references surefoot.versions,
     agent         text not null,
@@ -16,6 +17,7 @@ create table surefoot.version_agents (
     agent_version text not null,
     state_version integer not null check (state_version > 0),
     reads         integer[] not null,
+    tools         text[] not null,
     input_schema  jsonb not null,
     limits        jsonb not null,
     primary key (version, agent),

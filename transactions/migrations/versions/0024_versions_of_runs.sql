@@ -56,6 +56,25 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
      order by v.current_since desc, v.n desc limit 1
 $$;
 
+-- The tool of a call that a run waits for, whose delivery is due, and that no version could take for so long: one with the
+-- tool, that reads the run's state, and has a worker that takes work. Null: there is no such call.
+create function surefoot.call_for_nobody(of_run text, gone_s double precision) returns text
+language sql stable set search_path = pg_catalog, pg_temp as $$
+    select a.tool
+      from surefoot.runs r
+      join surefoot.waits w on w.run_id = r.run_id and w.segment = r.segment and w.state = 'open'
+      join surefoot.actions a on a.action_id = w.action_id and a.run_id = r.run_id
+      join surefoot.outbox_deliveries d on d.entry_id = a.action_id and d.consumer = 'effect'
+     where r.run_id = of_run and r.ended_at is null
+       and ((d.state = 'pending' and d.due_at <= clock_timestamp())
+            or (d.state = 'claimed' and d.lease_until < clock_timestamp()))
+       and not exists (
+           select 1 from surefoot.version_agents v join surefoot.workers k on k.version = v.version
+            where v.agent = a.agent and a.tool = any(v.tools) and r.state_version = any(v.reads)
+              and coalesce(k.draining_at, k.ended_at, k.lease_until) > clock_timestamp() - make_interval(secs => gone_s))
+     order by w.position limit 1
+$$;
+
 -- The one place that asks the engine for an execution. Null: whoever it takes for the latest version.
 create function surefoot.ask_engine(run_id text, n integer, version text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
