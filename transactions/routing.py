@@ -81,10 +81,10 @@ async def _move(session: AsyncSession, found: Sequence[Misrouted]) -> int:
 
 
 async def unreadable(session: AsyncSession, *, gone_s: float, limit: int) -> Sequence[RunId]:
-    """Runs whose agent is served by a live version, but by none that can carry them on, nor was for `gone_s` seconds:
-    execute them, or deliver what they wait for.
+    """Runs that no version that lives can carry on, nor was there one for `gone_s` seconds: that executes them, or
+    delivers what they wait for.
 
-    A run whose agent nobody serves now just waits: all workers may be on their way up.
+    A run whose agent nobody serves just waits until a worker has been up for as long: all may be on their way up.
     """
     rows = await fetch_all(session, _ROUTING["unreadable"], gone_s=gone_s, run_id=None, limit=limit)
     rows = [*rows, *await fetch_all(session, _ROUTING["undelivered"], gone_s=gone_s, run_id=None, limit=limit)]
@@ -98,7 +98,7 @@ async def hold_unreadable(session: AsyncSession, run_id: RunId, *, gone_s: float
         return False
     found = await fetch_one(session, _ROUTING["unreadable"], gone_s=gone_s, run_id=run_id, limit=1)
     if found is not None:
-        why = _why_unreadable(run)
+        why = _why_unreadable(run, served=found["served"])
     else:
         found = await fetch_one(session, _ROUTING["undelivered"], gone_s=gone_s, run_id=run_id, limit=1)
         if found is None:
@@ -112,10 +112,12 @@ async def hold_unreadable(session: AsyncSession, run_id: RunId, *, gone_s: float
     return True
 
 
-def _why_unreadable(run: Mapping[str, Any]) -> str:
+def _why_unreadable(run: Mapping[str, Any], *, served: bool) -> str:
     why = f"its state is of version {run['state_version']}, which no version that has a worker can read"
     if run["pinned_version"] is not None:
         why = f"it was moved to version {run['pinned_version']!r}, which has no worker"
+    elif not served:
+        why = f"no version that has a worker serves agent {run['agent']}"
     elif run["agent_version"] is not None and run["refused_by"]:
         why = f"{', '.join(map(repr, run['refused_by']))} cannot carry it on"
     return why

@@ -76,6 +76,11 @@ async def stop(scene: Scene, *worker_ids: WorkerId, since_s: float = 0.0) -> Non
     )
 
 
+async def up_for_a_day(scene: Scene, *worker_ids: WorkerId) -> None:
+    day_ago = "update surefoot.workers set started_at = started_at - interval '1 day' where worker_id = any(%s)"
+    await scene.rows(day_ago, list(worker_ids))
+
+
 async def engine_version(scene: Scene, run_id: RunId, n: int = 0) -> str | None:
     [[version]] = await scene.rows(
         "select application_version from dbos.workflow_status where workflow_uuid = %s", f"{run_id}:{n}"
@@ -271,8 +276,11 @@ async def test_what_nobody_that_lives_can_read_is_held_after_the_grace_and_goes_
     invariants.consistent(seen)
 
 
-async def test_what_nobody_that_lives_serves_just_waits(scene: Scene) -> None:
-    run_id = await scene.start()
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_nobody_that_lives_serves_just_waits_for_the_grace_and_then_is_held(
+    scene: Scene, begun: bool
+) -> None:
+    run_id = (await scene.running()).run_id if begun else await scene.start()
     await stop(scene, ADA, BOB, EVE, since_s=GRACE_S * 2)
     async with scene.database.all_tenants("worker.register") as session:
         await register(session, NEW_WORKER, version="other=1")
@@ -280,8 +288,20 @@ async def test_what_nobody_that_lives_serves_just_waits(scene: Scene) -> None:
         await versions.announce(session, "other=1", [other])
     await scene.rows("update surefoot.segments set created_at = created_at - interval '1 day'")
     await routed(scene, version="other=1")
-    assert (await scene.seen(run_id))["state"] == "queued"
+    assert (await scene.seen(run_id))["state"] == ("running" if begun else "queued")
     assert await current(scene) == VERSION
+    await up_for_a_day(scene, NEW_WORKER)
+    for _ in range(2):
+        await routed(scene, version="other=1")
+        seen = await scene.seen(run_id)
+        assert (seen["state"], seen["held_for"]) == ("held", "version")
+        assert seen["reason"].startswith(
+            "no version that has a worker serves agent report, and no worker of one that can"
+        )
+    await deploy(scene, VERSION, WorkerId("back"))
+    await routed(scene, version="other=1")
+    assert (await scene.seen(run_id))["state"] == "queued"
+    assert await engine_version(scene, run_id, 1) == VERSION
 
 
 # Delivering.

@@ -41,8 +41,11 @@ update dbos.workflow_status d set application_version = m.version
 returning d.workflow_uuid
 
 -- name: unreadable
--- readers: versions that could carry the run on, if one of their workers lived.
+-- readers: versions that could carry the run on, if one of their workers lived. Those of an agent that nobody serves have
+-- had the grace to come up since the oldest of the live workers did.
 select r.run_id,
+       exists (select 1 from surefoot.workers w join surefoot.version_agents a on a.version = w.version and a.agent = r.agent
+                where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null) as served,
        (select string_agg(v.version, ', ' order by v.current_since desc)
           from surefoot.version_agents a join surefoot.versions v on v.version = a.version
          where a.agent = r.agent and (r.agent_version is null or r.state_version = any(a.reads))
@@ -58,8 +61,9 @@ select r.run_id,
             and not exists (select 1 from surefoot.workers w where w.worker_id = d.executor_id and w.state = 'live')))
    and not exists (select 1 from surefoot.workers w where w.version = d.application_version and w.state = 'live'
                       and w.lease_until > clock_timestamp() and w.draining_at is null)
-   and exists (select 1 from surefoot.workers w join surefoot.version_agents a on a.version = w.version and a.agent = r.agent
-                where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null)
+   and exists (select 1 from surefoot.workers w left join surefoot.version_agents a on a.version = w.version and a.agent = r.agent
+                where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null
+                  and (a.agent is not null or w.started_at < clock_timestamp() - make_interval(secs => :gone_s)))
    and surefoot.version_for(r.run_id) is null
    and not exists (
        select 1 from surefoot.workers w join surefoot.version_agents a on a.version = w.version and a.agent = r.agent
