@@ -103,7 +103,9 @@ async def find(session: AsyncSession, version: str) -> str:
 async def replace_what_is_gone(session: AsyncSession, *, gone_s: float) -> Sequence[str]:
     """Make the newest live version of an agent current whose current one has had no worker for `gone_s` seconds.
 
-    So that rolling out an older image is a rollback by itself. Which became current.
+    So that rolling out an older image is a rollback by itself. Not while the fleet itself has not been up for as long,
+    nor where that one would take another agent from a current version that lives: what is executed goes by the newest
+    live version anyway. Which became current.
     """
     rows = await fetch_all(session, _VERSIONS["newest_where_current_is_gone"], gone_s=gone_s)
     return [await use(session, row["version"], by="watchdog") for row in rows]

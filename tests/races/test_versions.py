@@ -150,10 +150,35 @@ async def test_the_newest_live_version_takes_the_place_of_one_that_is_gone(scene
     assert await current(scene) == NEWER, "it may be on its way up"
     await stop(scene, NEWER_WORKER, since_s=GRACE_S * 2)
     await routed(scene)
+    assert await current(scene) == NEWER, "all have just come up again, and it may yet"
+    await up_for_a_day(scene, NEW_WORKER)
+    await routed(scene)
     assert await current(scene) == NEW
     await stop(scene, NEW_WORKER, ADA, BOB, EVE, since_s=GRACE_S * 2)
     await routed(scene)
     assert await current(scene) == NEW, "none lives"
+
+
+async def test_an_agent_whose_version_is_gone_takes_no_other_one_back(scene: Scene) -> None:
+    """The scene's version has two agents; of each of them there is a newer one, of which one is gone."""
+
+    async def deployed(version: str, worker_id: WorkerId, *agents: str) -> None:
+        async with scene.database.all_tenants("worker.register") as session:
+            await register(session, worker_id, version=version)
+            serves = [versions.Serves(agent, "1", 1, frozenset({1}), frozenset(), {}, {}) for agent in agents]
+            await versions.announce(session, version, serves)
+
+    await deployed("both", WorkerId("both"), AGENT, "other")
+    await deployed(NEW, NEW_WORKER, "other")
+    await deployed(NEWER, NEWER_WORKER, AGENT)
+    await up_for_a_day(scene, ADA)
+    await stop(scene, NEWER_WORKER, BOB, EVE, since_s=GRACE_S * 2)
+    await routed(scene)
+    assert await scene.rows("select surefoot.current_version('other')") == [(NEW,)]
+    await stop(scene, NEW_WORKER, since_s=GRACE_S * 2)
+    await routed(scene)
+    assert await scene.rows("select surefoot.current_version('other')") == [("both",)]
+    assert await current(scene) == "both"
 
 
 # Handing to the engine.

@@ -42,7 +42,8 @@ select s.*, (select count(*) from surefoot.runs r where r.ended_at is null and r
  order by s.n desc, s.agent limit :limit
 
 -- name: newest_where_current_is_gone
--- Of each agent whose current version has had no worker that takes work for so long, the newest version that has one.
+-- Of each agent whose current version has had no worker that takes work for so long, while another had one, the newest
+-- version that has one. Not one that would take an agent from its current version which has a worker.
 select distinct next.version
   from (select distinct agent from surefoot.version_agents) a
   cross join lateral (
@@ -54,4 +55,9 @@ select distinct next.version
  where next.version <> surefoot.current_version(a.agent)
    and not exists (select 1 from surefoot.workers w where w.version = surefoot.current_version(a.agent)
                       and coalesce(w.draining_at, w.ended_at, w.lease_until) > clock_timestamp() - make_interval(secs => :gone_s))
+   and exists (select 1 from surefoot.workers w
+                where w.state = 'live' and w.lease_until > clock_timestamp() and w.started_at < clock_timestamp() - make_interval(secs => :gone_s))
+   and not exists (select 1 from surefoot.version_agents o join surefoot.workers w on w.version = surefoot.current_version(o.agent)
+                    where o.version = next.version and w.version <> next.version
+                      and w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null)
  order by next.version
