@@ -623,6 +623,21 @@ async def test_a_running_run_is_held_at_its_next_boundary(scene: Scene, how: str
     invariants.consistent(seen)
 
 
+async def test_a_hold_that_is_only_asked_for_is_taken_back(scene: Scene) -> None:
+    execution = await scene.running()
+    run_id = execution.run_id
+    with pytest.raises(Conflict, match="is running, not held"):
+        await scene.release(run_id)
+    await does(scene, lambda s: steering.hold(s, run_id, by="ada", reason="look"))
+    await scene.release(run_id)
+    assert await does(scene, lambda s: steering.asked_among(s, [run_id])) == frozenset()
+    await scene.end(execution, Ending(state=RunState.QUEUED, turns=1, usage={}))
+    seen = await scene.seen(run_id)
+    assert (seen["state"], seen["asked_reason"]) == ("queued", None)
+    assert [e["kind"] for e in seen["events"]].count("run.released") == 1
+    invariants.consistent(seen)
+
+
 async def test_a_run_is_moved_to_a_version_that_alone_has_it_from_then_on(scene: Scene) -> None:
     execution = await scene.running()
     run_id = execution.run_id
