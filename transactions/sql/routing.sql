@@ -10,7 +10,8 @@ with live as materialized (
       from surefoot.workers w left join surefoot.versions v on v.version = w.version
      where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version),
 nobodys as (
-    select d.workflow_uuid as workflow_id, d.application_version as was, d.status, r.run_id, r.agent, s.n as segment,
+    select d.workflow_uuid as workflow_id, d.application_version as was, d.status, r.run_id, r.agent, s.n as segment, r.refused_by,
+           case when r.agent_version is not null then r.state_version end as state_version,
            coalesce(s.executions, 1) > 0 as begun, r.pinned_version, coalesce(r.state, 'none') in ('none', 'cancelling') as anybodys,
            exists (select 1 from live l where l.version = d.application_version) as was_lives
       from dbos.workflow_status d
@@ -26,7 +27,8 @@ routed as (
         or (b.pinned_version <> b.was and not b.anybodys)
         or (not b.begun and b.status <> 'PENDING'
             and exists (select 1 from live l join surefoot.version_agents a on a.version = l.version and a.agent = b.agent
-                         where l.current_since > (select v.current_since from surefoot.versions v where v.version = b.was))))
+                         where (b.state_version is null or b.state_version = any(a.reads)) and l.version <> all(b.refused_by)
+                           and l.current_since > (select v.current_since from surefoot.versions v where v.version = b.was))))
 select workflow_id, was, version, begun, run_id, segment
   from routed where version is not null and version is distinct from was
  order by workflow_id limit :limit
