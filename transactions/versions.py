@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions.database import execute, fetch_all, fetch_one
 from transactions.errors import InvalidInput, NotFound
+from transactions.ids import Tenant
 from transactions.statements import load
 from transactions.words import check_words
 
@@ -111,7 +112,7 @@ async def replace_what_is_gone(session: AsyncSession, *, gone_s: float) -> Seque
     return [await use(session, row["version"], by="watchdog") for row in rows]
 
 
-async def page(session: AsyncSession, *, limit: int) -> Sequence[Mapping[str, Any]]:
-    """The rows of `surefoot.version_status`, the newest version first, with `runs`, which are not over and were begun
-    by it last, and `bound_runs`, those of them that the current version cannot carry on."""
-    return await fetch_all(session, _VERSIONS["page"], limit=limit)
+async def page(session: AsyncSession, tenant: Tenant, *, limit: int) -> Sequence[Mapping[str, Any]]:
+    """The rows of `surefoot.version_status`, the newest version first, with `runs` of the tenant, which are not over
+    and were begun by it last, and `bound_runs`, those of them that the current version cannot carry on."""
+    return await fetch_all(session, _VERSIONS["page"], tenant=tenant, limit=limit)

@@ -31,9 +31,10 @@ update surefoot.versions
  where version = :version
 
 -- name: page
-select s.*, (select count(*) from surefoot.runs r where r.ended_at is null and r.app_version = s.version and r.agent = s.agent) as runs,
+select s.*, (select count(*) from surefoot.runs r
+         where r.tenant = :tenant and r.ended_at is null and r.app_version = s.version and r.agent = s.agent) as runs,
        (select count(*) from surefoot.runs r
-         where r.ended_at is null and r.app_version = s.version and r.agent = s.agent
+         where r.tenant = :tenant and r.ended_at is null and r.app_version = s.version and r.agent = s.agent
            and not exists (select 1 from surefoot.version_agents c
                             where c.agent = r.agent and c.version = surefoot.current_version(r.agent)
                               and c.version = coalesce(r.pinned_version, c.version)
