@@ -1,8 +1,8 @@
 """Application versions: which ones there are, which one is current, and what each can read.
 
 An application version is every agent with its version, and the build that the deployment names. It is current from the
-moment it is first started with, until a newer one is, or until another one is made current again. Of the versions that
-can carry a run on, the one that became current last does (`surefoot.version_for`).
+moment a first worker of it is ready, until a newer one is, or until another one is made current again. Of the versions
+that can carry a run on, the one that became current last does (`surefoot.version_for`).
 """
 
 import json
@@ -38,15 +38,14 @@ class Serves:
     limits: Mapping[str, float]
 
 
-async def announce(session: AsyncSession, version: str, serves: Iterable[Serves]) -> bool:
-    """What a worker's start says. True when the version was never seen before: then it is current from this commit on.
+async def announce(session: AsyncSession, version: str, serves: Iterable[Serves]) -> None:
+    """What a worker's start says. It changes neither what is current (`begin` does) nor what can be read.
 
-    The restart of a known one changes neither what is current nor what can be read. Raises InvalidInput when this
-    build reads other states of runs than the one that was started under the same version.
+    Raises InvalidInput when this build reads other states of runs than the one that was started under the same version.
     """
     if len(version) > _VERSION_CHARACTERS_MAX:
         raise InvalidInput(f"The application version is over {_VERSION_CHARACTERS_MAX} characters: serve fewer agents.")
-    new = await fetch_one(session, _VERSIONS["add_if_new"], version=version) is not None
+    await execute(session, _VERSIONS["add_if_new"], version=version)
     known = {row["agent"]: row for row in await fetch_all(session, _VERSIONS["agents_of"], version=version)}
     for one in sorted(serves, key=lambda one: one.agent):  # in one order everywhere: each locks its row
         if (before := known.get(one.agent)) is not None:
@@ -64,7 +63,14 @@ async def announce(session: AsyncSession, version: str, serves: Iterable[Serves]
             limits=json.dumps(dict(one.limits)),
         )
     await execute(session, _VERSIONS["announce_where_current"], version=version)
-    return new
+
+
+async def begin(session: AsyncSession, version: str) -> bool:
+    """What a worker says that is ready. True when it is the first of its version, which is current from then on."""
+    if await fetch_one(session, _VERSIONS["make_current_if_never"], version=version) is None:
+        return False
+    await execute(session, _VERSIONS["announce_where_current"], version=version)
+    return True
 
 
 def _refuse_other_states(version: str, one: Serves, before: Mapping[str, Any]) -> None:

@@ -364,9 +364,12 @@ async def serve(
     """What the start of a worker of this version says."""
     serves = Serves(AGENT, "1", state_version, frozenset(reads), frozenset(tools), {}, {})
     await versions.announce(session, version, [serves])
+    await versions.begin(session, version)
 
 
-async def register(session: Any, worker_id: WorkerId, *, version: str = VERSION, pid: int = 1) -> None:
+async def register(
+    session: Any, worker_id: WorkerId, *, version: str = VERSION, pid: int = 1, ready: bool = True
+) -> None:
     await workers.register(
         session,
         worker_id=worker_id,
@@ -377,3 +380,5 @@ async def register(session: Any, worker_id: WorkerId, *, version: str = VERSION,
         pid_start="0",
         lease_s=LEASE_S,
     )
+    if ready:
+        await workers.ready(session, worker_id)

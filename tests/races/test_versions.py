@@ -64,6 +64,7 @@ async def other_fleet(scene: Scene) -> None:
     async with scene.database.all_tenants("worker.register") as session:
         await register(session, NEW_WORKER, version=NEW)
         await versions.announce(session, NEW, [versions.Serves("other", "1", 1, frozenset({1}), frozenset(), {}, {})])
+        await versions.begin(session, NEW)
 
 
 async def stop(scene: Scene, *worker_ids: WorkerId, since_s: float = 0.0) -> None:
@@ -136,6 +137,31 @@ async def test_a_version_that_was_never_seen_is_current_and_the_restart_of_a_kno
         await scene.administrate(lambda session: versions.use(session, "nope", by="ada"))
 
 
+async def test_a_version_has_nothing_before_one_of_its_workers_is_ready(scene: Scene) -> None:
+    """It has registered, and may end before it could execute anything: again and again."""
+    queued = await scene.start()
+    asks = await scene.about_to_wait(["approval"])
+    await scene.end(asks.execution, asks.ending())
+    async with scene.database.all_tenants("worker.register") as session:
+        await register(session, NEW_WORKER, version=NEW, ready=False)
+        serves = versions.Serves(AGENT, "2", 1, frozenset({1}), frozenset({"publish"}), {}, {})
+        await versions.announce(session, NEW, [serves])
+    await routed(scene)
+    await scene.decide(asks.action(0), "approve")
+    fresh = await scene.start()
+    has = [await engine_version(scene, *which) for which in ((queued,), (asks.run_id, 1), (fresh,))]
+    assert (await current(scene), has) == (VERSION, [VERSION] * 3)
+    assert await scene.rows("select version from surefoot.agents where name = %s", AGENT) == [("1",)]
+    async with scene.database.all_tenants("worker.ready") as session:
+        await workers.ready(session, NEW_WORKER)
+        assert await versions.begin(session, NEW)
+        assert not await versions.begin(session, NEW)
+    await routed(scene)
+    has = [await engine_version(scene, *which) for which in ((queued,), (asks.run_id, 1), (fresh,))]
+    assert (await current(scene), has) == (NEW, [NEW] * 3)
+    assert await scene.rows("select version from surefoot.agents where name = %s", AGENT) == [("2",)]
+
+
 async def test_a_build_that_reads_other_states_under_the_same_version_does_not_start(scene: Scene) -> None:
     with pytest.raises(InvalidInput, match="name the build with SUREFOOT_VERSION"):
         await deploy(scene, VERSION, NEW_WORKER, state_version=2, reads=(1, 2))
@@ -167,6 +193,7 @@ async def test_an_agent_whose_version_is_gone_takes_no_other_one_back(scene: Sce
             await register(session, worker_id, version=version)
             serves = [versions.Serves(agent, "1", 1, frozenset({1}), frozenset(), {}, {}) for agent in agents]
             await versions.announce(session, version, serves)
+            await versions.begin(session, version)
 
     await deployed("both", WorkerId("both"), AGENT, "other")
     await deployed(NEW, NEW_WORKER, "other")
@@ -311,6 +338,7 @@ async def test_what_nobody_that_lives_serves_just_waits_for_the_grace_and_then_i
         await register(session, NEW_WORKER, version="other=1")
         other = versions.Serves("other", "1", 1, frozenset({1}), frozenset(), {}, {})
         await versions.announce(session, "other=1", [other])
+        await versions.begin(session, "other=1")
     await scene.rows("update surefoot.segments set created_at = created_at - interval '1 day'")
     await routed(scene, version="other=1")
     assert (await scene.seen(run_id))["state"] == ("running" if begun else "queued")

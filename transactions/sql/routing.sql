@@ -8,7 +8,8 @@ select set_config('statement_timeout', :hold_ms, true), set_config('lock_timeout
 with live as materialized (
     select w.version, max(v.current_since) as current_since
       from surefoot.workers w left join surefoot.versions v on v.version = w.version
-     where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version),
+     where w.state = 'live' and w.lease_until > clock_timestamp() and w.ready_at is not null and w.draining_at is null
+     group by w.version),
 nobodys as (
     select d.workflow_uuid as workflow_id, d.application_version as was, d.status, r.run_id, r.agent, s.n as segment, r.refused_by,
            case when r.agent_version is not null then r.state_version end as state_version,

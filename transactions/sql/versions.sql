@@ -1,8 +1,5 @@
 -- name: add_if_new
-insert into surefoot.versions (version, current_since, current_by)
-values (:version, greatest(clock_timestamp(), (select max(current_since) + interval '1 microsecond' from surefoot.versions)), 'deploy')
-on conflict (version) do nothing
-returning n
+insert into surefoot.versions (version, current_by) values (:version, 'deploy') on conflict (version) do nothing
 
 -- name: put_agent
 insert into surefoot.version_agents (version, agent, agent_version, state_version, reads, tools, input_schema, limits)
@@ -30,6 +27,12 @@ update surefoot.versions
        current_by = :by
  where version = :version
 
+-- name: make_current_if_never
+update surefoot.versions
+   set current_since = greatest(clock_timestamp(), (select max(current_since) + interval '1 microsecond' from surefoot.versions))
+ where version = :version and current_since is null
+returning n
+
 -- name: page
 select s.*, (select count(*) from surefoot.runs r
          where r.tenant = :tenant and r.ended_at is null and r.app_version = s.version and r.agent = s.agent) as runs,
@@ -51,8 +54,8 @@ select distinct next.version
     select v.version from surefoot.version_agents s join surefoot.versions v on v.version = s.version
      where s.agent = a.agent
        and exists (select 1 from surefoot.workers w where w.version = v.version and w.state = 'live'
-                      and w.lease_until > clock_timestamp() and w.draining_at is null)
-     order by v.current_since desc, v.n desc limit 1) next
+                      and w.lease_until > clock_timestamp() and w.ready_at is not null and w.draining_at is null)
+     order by v.current_since desc nulls last, v.n desc limit 1) next
  where next.version <> surefoot.current_version(a.agent)
    and not exists (select 1 from surefoot.workers w where w.version = surefoot.current_version(a.agent)
                       and coalesce(w.draining_at, w.ended_at, w.lease_until) > clock_timestamp() - make_interval(secs => :gone_s))

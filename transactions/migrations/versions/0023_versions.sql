@@ -1,10 +1,11 @@
 -- Application versions: every one that a worker was ever started with. The one that became current last is current.
+-- current_since: null until one of its workers is ready for the first time.
 create table surefoot.versions (
     version       text primary key check (length(version) between 1 and 4000),
     tenant        text not null default 'default',
     n             integer generated always as identity unique,
     first_seen_at timestamptz not null default clock_timestamp(),
-    current_since timestamptz not null,
+    current_since timestamptz,
     current_by    text not null
 );
 
@@ -40,5 +41,6 @@ end $$;
 grant select on surefoot.versions, surefoot.version_agents to surefoot_app;
 grant select, insert, update on surefoot.versions, surefoot.version_agents to surefoot_worker;
 
--- It claims nothing any more, and hands on what it has.
-alter table surefoot.workers add column draining_at timestamptz;
+-- draining_at: since then it claims nothing any more, and hands on what it has. ready_at: since then it takes work; before
+-- that it may yet fail to start.
+alter table surefoot.workers add column draining_at timestamptz, add column ready_at timestamptz;

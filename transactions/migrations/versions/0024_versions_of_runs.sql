@@ -36,7 +36,7 @@ grant select, insert on surefoot.state_migrations to surefoot_app, surefoot_work
 create function surefoot.current_version(of_agent text) returns text
 language sql stable set search_path = pg_catalog, pg_temp as $$
     select v.version from surefoot.version_agents a join surefoot.versions v on v.version = a.version
-     where a.agent = of_agent order by v.current_since desc, v.n desc limit 1
+     where a.agent = of_agent and v.current_since is not null order by v.current_since desc, v.n desc limit 1
 $$;
 
 -- Who carries a run on: the version that became current last among those that can read its state, have not refused it,
@@ -52,8 +52,8 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
        and v.version = coalesce(r.pinned_version, v.version)
        and v.version <> all(r.refused_by)
        and (not alive or exists (select 1 from surefoot.workers w where w.version = v.version and w.state = 'live'
-                                    and w.lease_until > clock_timestamp() and w.draining_at is null))
-     order by v.current_since desc, v.n desc limit 1
+                                    and w.lease_until > clock_timestamp() and w.ready_at is not null and w.draining_at is null))
+     order by v.current_since desc nulls last, v.n desc limit 1
 $$;
 
 -- The tool of a call that a run waits for, whose delivery is due, and that no version could take for so long: one with the
@@ -141,9 +141,9 @@ $$;
 -- One row is a version and an agent that it serves; the newest first.
 create view surefoot.version_status with (security_invoker = true) as
 select v.tenant, v.n, v.version, a.agent, a.agent_version, a.state_version, a.reads,
-       v.version = surefoot.current_version(a.agent) as is_current, v.current_since, v.current_by, v.first_seen_at,
+       coalesce(v.version = surefoot.current_version(a.agent), false) as is_current, v.current_since, v.current_by, v.first_seen_at,
        (select count(*) from surefoot.workers w where w.version = v.version and w.state = 'live'
-           and w.lease_until > clock_timestamp() and w.draining_at is null) as workers,
+           and w.lease_until > clock_timestamp() and w.ready_at is not null and w.draining_at is null) as workers,
        (select count(*) from surefoot.workers w where w.version = v.version and w.state = 'live'
            and w.draining_at is not null) as draining
   from surefoot.versions v join surefoot.version_agents a on a.version = v.version;
