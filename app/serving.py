@@ -40,6 +40,7 @@ def serves(agents: Mapping[str, DurableAgent[Any]]) -> list[Serves]:
             agent_version=agent.version,
             state_version=agent.states.writes,
             reads=agent.states.reads,
+            tools=frozenset(agent.specs),
             input_schema=agent.input.json_schema(),
             limits=agent.limits.of_states,
         )

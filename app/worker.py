@@ -91,7 +91,9 @@ class Worker:
             self.lease.check()
 
     async def start(self) -> None:
-        """The lease row exists before the engine is launched, so that no claim is ever without an owner."""
+        """The lease row exists before the engine is launched, so that no claim is ever without an owner. Only once that
+        is, segments are handed to this worker, and its version becomes current: one that fails to start takes nothing.
+        """
         await require_worker(self.database.url)
         await self.store.check()
         here = await self._arrive()
@@ -142,6 +144,10 @@ class Worker:
             ),
             self.segments.execute,
         )
+        async with self.database.all_tenants("worker.ready") as session:
+            await workers.ready(session, self.worker_id)
+            if await versions.begin(session, self.version):
+                _log.info("version %r is new, and current from now on", self.version)
         loops: Sequence[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = (
             ("relay", self.relay.run),
             ("watchdog", self.watchdog.run),
@@ -172,8 +178,7 @@ class Worker:
 
     async def _announce(self, session: Session) -> None:
         """What this worker serves, in one order everywhere: each locks its row."""
-        if await versions.announce(session, self.version, serves(self.agents)):
-            _log.info("version %r is new, and current from now on", self.version)
+        await versions.announce(session, self.version, serves(self.agents))
         for one in sorted(self.subscriptions, key=lambda one: one.name):
             await subscriptions.announce(
                 session,

@@ -268,8 +268,9 @@ async def _things(url: str, token_id: str) -> Things:
             assert await outbox.settle(session, [End(dead, "dead", "the address is gone")])
         unknown, action_id, _ = await scene.unknown(tenant=B)
         async with scene.database.all_tenants("announce") as session:
-            serves = Serves("scripted", "1", 1, frozenset({1}), {}, {"waiting_s_max": 1})
+            serves = Serves("scripted", "1", 1, frozenset({1}), frozenset(), {}, {"waiting_s_max": 1})
             await versions.announce(session, "scripted=1", [serves])
+            await versions.begin(session, "scripted=1")
         async with scene.database.transaction("schedule.set", B) as session:
             nightly = Schedule("nightly-of-b", "scripted", {"turns": []}, "0 3 * * *")
             await schedules.put(session, B, nightly, by="admin-of-b")

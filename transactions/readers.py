@@ -184,8 +184,11 @@ def _changed(before: Sequence[JsonValue], after: Sequence[JsonValue], acted: set
     """The numbers of the messages that are others now. Raises _NotInPlace.
 
     Turns are counted, and actions known, by what the messages are: so each stays what it is, with the same calls, and
-    a call that is not answered and has an action stays as the model made it.
+    a call that is not answered and has an action stays as the model made it. acted: those of the last response with
+    one; what follows it may answer some of them.
     """
+    last = max((seq for seq, message in enumerate(before) if _shape(message)[0] == "response"), default=-1)
+    begun = acted - {part.get("tool_call_id") for message in before[last + 1 :] for part in _parts(message)}
     if len(before) != len(after):
         raise _NotInPlace(f"it made {len(after)} messages of {len(before)}: keep each, and rewrite it in place")
     changed: list[int] = []
@@ -194,8 +197,7 @@ def _changed(before: Sequence[JsonValue], after: Sequence[JsonValue], acted: set
             continue
         if _shape(old) != _shape(new):
             raise _NotInPlace(f"message {seq} is of another kind, or has other calls: keep both, with their ids")
-        last = seq == len(before) - 1
-        if last and any(_calls(old)[id] != _calls(new)[id] for id in acted & _calls(old).keys()):
+        if seq == last and any(_calls(old)[id] != _calls(new)[id] for id in begun & _calls(old).keys()):
             raise _NotInPlace(f"message {seq} has another name or other arguments for a call that was begun: keep them")
         changed.append(seq)
     return changed
@@ -207,5 +209,9 @@ def _shape(message: Any) -> tuple[str, list[str]]:
 
 def _calls(message: Any) -> dict[str, Any]:
     """Name and arguments of each call of a response, by its id, in order."""
-    parts = message["parts"] if message["kind"] == "response" else ()
+    parts = _parts(message) if message["kind"] == "response" else ()
     return {p["tool_call_id"]: (p["tool_name"], p["args"]) for p in parts if p["part_kind"] == "tool-call"}
+
+
+def _parts(message: Any) -> Sequence[Any]:
+    return message["parts"]

@@ -1,7 +1,8 @@
 """Which version the engine's open segments are for: moved to one that lives, or held until there is one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -80,28 +81,46 @@ async def _move(session: AsyncSession, found: Sequence[Misrouted]) -> int:
 
 
 async def unreadable(session: AsyncSession, *, gone_s: float, limit: int) -> Sequence[RunId]:
-    """Runs whose agent is served by a live version, but by none that can carry them on, nor was for `gone_s` seconds.
+    """Runs that no version that lives can carry on, nor was there one for `gone_s` seconds: that executes them, or
+    delivers what they wait for.
 
-    A run whose agent nobody serves now just waits: all workers may be on their way up.
+    A run whose agent nobody serves just waits until a worker has been up for as long: all may be on their way up.
     """
     rows = await fetch_all(session, _ROUTING["unreadable"], gone_s=gone_s, run_id=None, limit=limit)
+    rows = [*rows, *await fetch_all(session, _ROUTING["undelivered"], gone_s=gone_s, run_id=None, limit=limit)]
     return [RunId(row["run_id"]) for row in rows]
 
 
 async def hold_unreadable(session: AsyncSession, run_id: RunId, *, gone_s: float) -> bool:
     """Hold such a run, with the reason, if it still is one; asked again under its row's lock."""
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
-    rows = await fetch_all(session, _ROUTING["unreadable"], gone_s=gone_s, run_id=run_id, limit=1)
-    if run is None or not rows:
+    if run is None:
         return False
+    found = await fetch_one(session, _ROUTING["unreadable"], gone_s=gone_s, run_id=run_id, limit=1)
+    if found is not None:
+        why = _why_unreadable(run, served=found["served"])
+    else:
+        found = await fetch_one(session, _ROUTING["undelivered"], gone_s=gone_s, run_id=run_id, limit=1)
+        if found is None:
+            return False
+        why = (
+            f"it waits for its call of {found['tool']}, which no version that has a worker can deliver, by its tools "
+            f"and the state {run['state_version']} of the run"
+        )
+    reason = readers.held_words(why, found["readers"])
+    await stopping.hold(session, run_id, run["segment"], reason=reason, for_version=True)
+    return True
+
+
+def _why_unreadable(run: Mapping[str, Any], *, served: bool) -> str:
     why = f"its state is of version {run['state_version']}, which no version that has a worker can read"
     if run["pinned_version"] is not None:
         why = f"it was moved to version {run['pinned_version']!r}, which has no worker"
+    elif not served:
+        why = f"no version that has a worker serves agent {run['agent']}"
     elif run["agent_version"] is not None and run["refused_by"]:
         why = f"{', '.join(map(repr, run['refused_by']))} cannot carry it on"
-    reason = readers.held_words(why, rows[0]["readers"])
-    await stopping.hold(session, run_id, run["segment"], reason=reason, for_version=True)
-    return True
+    return why
 
 
 async def readable_again(session: AsyncSession, *, limit: int) -> Sequence[RunId]:

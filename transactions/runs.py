@@ -141,13 +141,17 @@ async def timeline(session: AsyncSession, run_id: RunId) -> Sequence[Mapping[str
 
 
 async def release(session: AsyncSession, run_id: RunId, *, by: str) -> None:
-    """Let a held run go on from its record; it waits again where something it waited for is open.
+    """Let a held run go on from its record; it waits again where something it waited for is open. One that runs and is
+    asked to be held at its next boundary is not held there.
 
-    A version that refused it may try again. Raises NotFound, Conflict (it is not held).
+    A version that refused it may try again. Raises NotFound, Conflict (it is not held, nor asked to be).
     """
     run = await fetch_one(session, _RUNS["lock"], run_id=run_id)
     if run is None:
         raise NotFound(f"No run {run_id}: see `surefoot runs list`.")
+    if await fetch_one(session, _RUNS["unask_if_hold_is_asked"], run_id=run_id) is not None:
+        await number(session, run_id, Event("run.released", {"by": by}))
+        return
     if run["state"] != RunState.HELD:
         raise Conflict(f"Run {run_id} is {run['state']}, not held: there is nothing to release.")
     await steering.go_on(session, run, by=by, anywhere=True)

@@ -63,6 +63,11 @@ async def release(session: AsyncSession, worker_id: WorkerId, *, why: str) -> li
     return [row["run_id"] for row in rows]
 
 
+async def ready(session: AsyncSession, worker_id: WorkerId) -> None:
+    """From this commit on segments are handed to it: it can execute them."""
+    await execute(session, _WORKERS["ready_if_live"], worker_id=worker_id)
+
+
 async def drain(session: AsyncSession, worker_id: WorkerId) -> None:
     """From this commit on nothing is handed to it; it is live until it is released."""
     await execute(session, _WORKERS["drain_if_live"], worker_id=worker_id)

@@ -79,7 +79,10 @@ class RunActs(Base):
             return await runs.timeline(session, RunId(run_id))
 
     async def release(self, run_id: str) -> None:
-        """Let a held run go on, or wait again. Needs an operator. Raises NotFound, Conflict."""
+        """Let a held run go on, or wait again; one that is to be held is not. Needs an operator.
+
+        Raises NotFound, Conflict.
+        """
         async with self._transaction("run.release", Role.OPERATOR, noun="run", id=run_id) as session:
             await runs.release(session, RunId(run_id), by=self.who.name)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.acting.base import Base, told_in_words
-from transactions import DEFAULT_TENANT, Conflict, Forbidden, Role, RunId, RunState, steering, versions
+from transactions import DEFAULT_TENANT, Forbidden, Role, RunId, RunState, SurefootError, steering, versions
 
 _PAGE = 500
 
@@ -25,7 +25,7 @@ class VersionActs(Base):
         `runs` and `bound_runs`, which the current version cannot carry on, are the tenant's.
         """
         async with self._transaction("read", Role.VIEWER) as session:
-            return await versions.page(session, limit=limit)
+            return await versions.page(session, self.tenant, limit=limit)
 
     async def use_version(self, version: str) -> str:
         """Make a version current again, by its name or its number; its name. What waits goes on there, where it can.
@@ -72,8 +72,8 @@ class VersionActs(Base):
                 try:
                     await self.move(run_id, to=to)
                     moved.append(run_id)
-                except Conflict as conflict:
-                    refused[run_id] = str(conflict)
+                except SurefootError as error:  # each by itself: what was moved is, whatever becomes of the others
+                    refused[run_id] = str(error)
             if not found:
                 return Moved(moved, refused)
             after = found[-1]

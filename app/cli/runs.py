@@ -139,7 +139,7 @@ def show(run_id: RunArgument) -> None:
 
 @group.command("release")
 def release(run_id: RunArgument) -> None:
-    """Let a held run go on, once what held it is put right."""
+    """Let a held run go on, once what held it is put right. One that is to be held is not."""
     ask(lambda who: who.release(run_id))
     print(f"released {run_id}")
 

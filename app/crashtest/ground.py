@@ -132,5 +132,6 @@ async def announce(url: str, agents: Sequence[DurableAgent[Any]]) -> None:
         async with database.all_tenants("worker.register") as session:
             by_name = {agent.name: agent for agent in agents}
             await versions.announce(session, application_version(agents, None), serves(by_name))
+            await versions.begin(session, application_version(agents, None))
     finally:
         await database.close()

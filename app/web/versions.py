@@ -21,7 +21,7 @@ class VersionView(BaseModel):
     state_version: int
     reads: list[int] = Field(description="the versions of a run's state that it can carry on")
     is_current: bool
-    current_since: datetime
+    current_since: datetime | None = Field(description="null: no worker of it was ever ready")
     current_by: str
     first_seen_at: datetime
     workers: int = Field(description="that take work")

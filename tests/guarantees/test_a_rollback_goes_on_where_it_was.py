@@ -64,14 +64,14 @@ def test_control_where_each_start_is_a_deploy_an_old_worker_takes_the_new_runs(s
 
 
 def each_start_is_a_deploy() -> None:
-    once = versions.announce
+    once = versions.begin
 
-    async def announce(session, version, serves):  # type: ignore[no-untyped-def]
-        new = await once(session, version, serves)
+    async def begin(session, version):  # type: ignore[no-untyped-def]
+        new = await once(session, version)
         await versions.use(session, version, by="deploy")
         return new
 
-    versions.announce = announce
+    versions.begin = begin
 
 
 def _current(stage: Stage) -> str:

@@ -355,12 +355,23 @@ async def open_scene(url: str) -> AsyncGenerator[Scene]:
             await database.close()
 
 
-async def serve(session: Any, version: str, *, state_version: int = 1, reads: Collection[int] = (1,)) -> None:
+async def serve(
+    session: Any,
+    version: str,
+    *,
+    state_version: int = 1,
+    reads: Collection[int] = (1,),
+    tools: Collection[str] = ("publish",),
+) -> None:
     """What the start of a worker of this version says."""
-    await versions.announce(session, version, [Serves(AGENT, "1", state_version, frozenset(reads), {}, {})])
+    serves = Serves(AGENT, "1", state_version, frozenset(reads), frozenset(tools), {}, {})
+    await versions.announce(session, version, [serves])
+    await versions.begin(session, version)
 
 
-async def register(session: Any, worker_id: WorkerId, *, version: str = VERSION, pid: int = 1) -> None:
+async def register(
+    session: Any, worker_id: WorkerId, *, version: str = VERSION, pid: int = 1, ready: bool = True
+) -> None:
     await workers.register(
         session,
         worker_id=worker_id,
@@ -371,3 +382,5 @@ async def register(session: Any, worker_id: WorkerId, *, version: str = VERSION,
         pid_start="0",
         lease_s=LEASE_S,
     )
+    if ready:
+        await workers.ready(session, worker_id)

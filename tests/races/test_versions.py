@@ -1,6 +1,6 @@
 """Which version carries a run on: chosen when it is handed to the engine, put right later; and what people do."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 
 from app.router import Router
 from tests.races import invariants
-from tests.races.scenes import ADA, AGENT, BOB, EVE, READER, SERVING, VERSION, Scene, register, serve
+from tests.races.scenes import ADA, AGENT, BOB, EVE, READER, SERVING, VERSION, Scene, Waiting, register, serve
 from transactions import (
     DEFAULT_TENANT,
     Conflict,
@@ -20,6 +20,7 @@ from transactions import (
     WorkerId,
     diverging,
     messages,
+    outbox,
     readers,
     segments,
     steering,
@@ -34,11 +35,36 @@ NEW_WORKER, NEWER_WORKER = WorkerId("new"), WorkerId("newer")
 GRACE_S = 3600.0
 
 
+CALL = {"part_kind": "tool-call", "tool_call_id": "call0", "tool_name": "publish", "args": {"position": 0}}
+ASKED = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "go"}]}
+SAID = {"kind": "response", "parts": [{"part_kind": "text", "content": "yes"}, CALL]}
+
+
+def answers(*call_ids: str) -> dict[str, Any]:
+    parts = [{"part_kind": "tool-return", "tool_call_id": call_id, "content": "seen"} for call_id in call_ids]
+    return {"kind": "request", "parts": parts}
+
+
+async def record(scene: Scene, waiting: Waiting, said: list[Any]) -> None:
+    """The messages of its first turn."""
+    async with scene.database.transaction("segment.turn", DEFAULT_TENANT) as session:
+        await messages.append(session, waiting.execution, first_seq=0, messages=said)
+        await segments.record_turn(session, waiting.execution, turns=1, usage={})
+
+
 async def deploy(scene: Scene, version: str, worker_id: WorkerId, **states: Any) -> None:
     """A worker of this version starts."""
     async with scene.database.all_tenants("worker.register") as session:
         await register(session, worker_id, version=version)
         await serve(session, version, **states)
+
+
+async def other_fleet(scene: Scene) -> None:
+    """A worker starts that does not serve the agent of the scene."""
+    async with scene.database.all_tenants("worker.register") as session:
+        await register(session, NEW_WORKER, version=NEW)
+        await versions.announce(session, NEW, [versions.Serves("other", "1", 1, frozenset({1}), frozenset(), {}, {})])
+        await versions.begin(session, NEW)
 
 
 async def stop(scene: Scene, *worker_ids: WorkerId, since_s: float = 0.0) -> None:
@@ -49,6 +75,11 @@ async def stop(scene: Scene, *worker_ids: WorkerId, since_s: float = 0.0) -> Non
         since_s,
         list(worker_ids),
     )
+
+
+async def up_for_a_day(scene: Scene, *worker_ids: WorkerId) -> None:
+    day_ago = "update surefoot.workers set started_at = started_at - interval '1 day' where worker_id = any(%s)"
+    await scene.rows(day_ago, list(worker_ids))
 
 
 async def engine_version(scene: Scene, run_id: RunId, n: int = 0) -> str | None:
@@ -106,6 +137,31 @@ async def test_a_version_that_was_never_seen_is_current_and_the_restart_of_a_kno
         await scene.administrate(lambda session: versions.use(session, "nope", by="ada"))
 
 
+async def test_a_version_has_nothing_before_one_of_its_workers_is_ready(scene: Scene) -> None:
+    """It has registered, and may end before it could execute anything: again and again."""
+    queued = await scene.start()
+    asks = await scene.about_to_wait(["approval"])
+    await scene.end(asks.execution, asks.ending())
+    async with scene.database.all_tenants("worker.register") as session:
+        await register(session, NEW_WORKER, version=NEW, ready=False)
+        serves = versions.Serves(AGENT, "2", 1, frozenset({1}), frozenset({"publish"}), {}, {})
+        await versions.announce(session, NEW, [serves])
+    await routed(scene)
+    await scene.decide(asks.action(0), "approve")
+    fresh = await scene.start()
+    has = [await engine_version(scene, *which) for which in ((queued,), (asks.run_id, 1), (fresh,))]
+    assert (await current(scene), has) == (VERSION, [VERSION] * 3)
+    assert await scene.rows("select version from surefoot.agents where name = %s", AGENT) == [("1",)]
+    async with scene.database.all_tenants("worker.ready") as session:
+        await workers.ready(session, NEW_WORKER)
+        assert await versions.begin(session, NEW)
+        assert not await versions.begin(session, NEW)
+    await routed(scene)
+    has = [await engine_version(scene, *which) for which in ((queued,), (asks.run_id, 1), (fresh,))]
+    assert (await current(scene), has) == (NEW, [NEW] * 3)
+    assert await scene.rows("select version from surefoot.agents where name = %s", AGENT) == [("2",)]
+
+
 async def test_a_build_that_reads_other_states_under_the_same_version_does_not_start(scene: Scene) -> None:
     with pytest.raises(InvalidInput, match="name the build with SUREFOOT_VERSION"):
         await deploy(scene, VERSION, NEW_WORKER, state_version=2, reads=(1, 2))
@@ -120,10 +176,36 @@ async def test_the_newest_live_version_takes_the_place_of_one_that_is_gone(scene
     assert await current(scene) == NEWER, "it may be on its way up"
     await stop(scene, NEWER_WORKER, since_s=GRACE_S * 2)
     await routed(scene)
+    assert await current(scene) == NEWER, "all have just come up again, and it may yet"
+    await up_for_a_day(scene, NEW_WORKER)
+    await routed(scene)
     assert await current(scene) == NEW
     await stop(scene, NEW_WORKER, ADA, BOB, EVE, since_s=GRACE_S * 2)
     await routed(scene)
     assert await current(scene) == NEW, "none lives"
+
+
+async def test_an_agent_whose_version_is_gone_takes_no_other_one_back(scene: Scene) -> None:
+    """The scene's version has two agents; of each of them there is a newer one, of which one is gone."""
+
+    async def deployed(version: str, worker_id: WorkerId, *agents: str) -> None:
+        async with scene.database.all_tenants("worker.register") as session:
+            await register(session, worker_id, version=version)
+            serves = [versions.Serves(agent, "1", 1, frozenset({1}), frozenset(), {}, {}) for agent in agents]
+            await versions.announce(session, version, serves)
+            await versions.begin(session, version)
+
+    await deployed("both", WorkerId("both"), AGENT, "other")
+    await deployed(NEW, NEW_WORKER, "other")
+    await deployed(NEWER, NEWER_WORKER, AGENT)
+    await up_for_a_day(scene, ADA)
+    await stop(scene, NEWER_WORKER, BOB, EVE, since_s=GRACE_S * 2)
+    await routed(scene)
+    assert await scene.rows("select surefoot.current_version('other')") == [(NEW,)]
+    await stop(scene, NEW_WORKER, since_s=GRACE_S * 2)
+    await routed(scene)
+    assert await scene.rows("select surefoot.current_version('other')") == [("both",)]
+    assert await current(scene) == "both"
 
 
 # Handing to the engine.
@@ -154,7 +236,8 @@ async def test_without_any_version_the_engine_s_latest_has_it(scene: Scene) -> N
     await scene.rows("delete from surefoot.version_agents")
     run_id = await scene.start()
     assert await engine_version(scene, run_id) is None
-    await scene.administrate(lambda session: serve(session, VERSION))
+    async with scene.database.all_tenants("worker.register") as session:
+        await serve(session, VERSION)
     await routed(scene, version=VERSION)
     assert await engine_version(scene, run_id) == VERSION
 
@@ -199,6 +282,28 @@ async def test_a_workflow_whose_segment_is_settled_is_taken_by_anybody(scene: Sc
     assert await begin(scene, execution.run_id, 0, NEW_WORKER, NEW) is None
 
 
+@pytest.mark.parametrize("why", ["it cannot be read", "nobody serves it", "it was moved to what is gone"])
+async def test_what_is_being_cancelled_is_ended_by_anybody(scene: Scene, why: str) -> None:
+    """Its last worker died before it ended it, and no version that could carry it on lives."""
+    run_id = (await scene.running()).run_id
+    if why == "nobody serves it":
+        await other_fleet(scene)
+    else:
+        await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(2,))
+    if why == "it was moved to what is gone":
+        await does(scene, lambda s: steering.move(s, run_id, to=VERSION, by="ada"))
+    await scene.cancel(run_id)
+    await routed(scene)
+    assert await engine_version(scene, run_id) == VERSION, "its worker lives, and ends it"
+    await stop(scene, ADA, BOB, EVE)
+    await routed(scene)
+    assert await engine_version(scene, run_id) == NEW
+    assert await begin(scene, run_id, 0, NEW_WORKER, NEW, as_is=frozenset({2}), writes=2) is None
+    seen = await scene.seen(run_id)
+    assert seen["state"] == "cancelled"
+    invariants.consistent(seen)
+
+
 async def test_what_nobody_that_lives_can_read_is_held_after_the_grace_and_goes_on_once_somebody_can(
     scene: Scene,
 ) -> None:
@@ -223,17 +328,85 @@ async def test_what_nobody_that_lives_can_read_is_held_after_the_grace_and_goes_
     invariants.consistent(seen)
 
 
-async def test_what_nobody_that_lives_serves_just_waits(scene: Scene) -> None:
-    run_id = await scene.start()
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_nobody_that_lives_serves_just_waits_for_the_grace_and_then_is_held(
+    scene: Scene, begun: bool
+) -> None:
+    run_id = (await scene.running()).run_id if begun else await scene.start()
     await stop(scene, ADA, BOB, EVE, since_s=GRACE_S * 2)
     async with scene.database.all_tenants("worker.register") as session:
         await register(session, NEW_WORKER, version="other=1")
-        other = versions.Serves("other", "1", 1, frozenset({1}), {}, {})
+        other = versions.Serves("other", "1", 1, frozenset({1}), frozenset(), {}, {})
         await versions.announce(session, "other=1", [other])
+        await versions.begin(session, "other=1")
     await scene.rows("update surefoot.segments set created_at = created_at - interval '1 day'")
     await routed(scene, version="other=1")
-    assert (await scene.seen(run_id))["state"] == "queued"
+    assert (await scene.seen(run_id))["state"] == ("running" if begun else "queued")
     assert await current(scene) == VERSION
+    await up_for_a_day(scene, NEW_WORKER)
+    for _ in range(2):
+        await routed(scene, version="other=1")
+        seen = await scene.seen(run_id)
+        assert (seen["state"], seen["held_for"]) == ("held", "version")
+        assert seen["reason"].startswith(
+            "no version that has a worker serves agent report, and no worker of one that can"
+        )
+    await deploy(scene, VERSION, WorkerId("back"))
+    await routed(scene, version="other=1")
+    assert (await scene.seen(run_id))["state"] == "queued"
+    assert await engine_version(scene, run_id, 1) == VERSION
+
+
+# Delivering.
+
+
+async def claimed_by(scene: Scene, worker_id: WorkerId) -> list[str | None]:
+    """The effects that a relay of this worker finds due."""
+    async with scene.database.all_tenants("relay.claim") as session:
+        found = await outbox.claim_due(
+            session, consumers=["effect"], agents=[AGENT], worker_id=worker_id, lease_s=3600.0, limit=5
+        )
+    return [delivery.action_id for delivery in found]
+
+
+OTHERS = [{"state_version": 2, "reads": (2,)}, {"tools": ("send",)}]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+async def test_an_effect_is_delivered_by_who_has_its_tool_and_reads_its_run(scene: Scene, other: Any) -> None:
+    waiting = await scene.about_to_wait(["approval"])
+    await scene.end(waiting.execution, waiting.ending())
+    await scene.rows("update surefoot.outbox_deliveries set state = 'pending', due_at = clock_timestamp()")
+    await deploy(scene, NEW, NEW_WORKER, **other)
+    assert await claimed_by(scene, NEW_WORKER) == []
+    assert await claimed_by(scene, ADA) == [waiting.action(0)]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+async def test_a_run_that_waits_for_what_nobody_can_deliver_is_held_until_somebody_can(
+    scene: Scene, other: Any
+) -> None:
+    execution, action_id, _ = await scene.unknown()
+    await scene.rows("update surefoot.outbox_deliveries set lease_until = clock_timestamp()")
+    await deploy(scene, NEW, NEW_WORKER, **other)
+    await routed(scene)
+    await stop(scene, ADA, BOB, EVE, since_s=GRACE_S / 2)
+    await routed(scene)
+    assert (await scene.seen(execution.run_id))["state"] == "waiting"
+    await stop(scene, ADA, BOB, EVE, since_s=GRACE_S * 2)
+    for _ in range(2):
+        await routed(scene)
+        seen = await scene.seen(execution.run_id)
+        assert (seen["state"], seen["held_for"]) == ("held", "version")
+        assert "its call of publish, which no version that has a worker can deliver" in seen["reason"]
+        assert f"lives ({VERSION})" in seen["reason"]
+    await deploy(scene, VERSION, WorkerId("back"))
+    await routed(scene)
+    seen = await scene.seen(execution.run_id)
+    assert (seen["state"], seen["reason"]) == ("waiting", None)
+    assert await claimed_by(scene, WorkerId("back")) == [action_id]
+    assert [event["kind"] for event in seen["events"]].count("run.held") == 1
+    invariants.consistent(seen)
 
 
 # Beginning.
@@ -278,6 +451,26 @@ async def test_a_call_that_the_new_version_has_no_tool_for_is_left_to_one_that_h
     assert await engine_version(scene, execution.run_id, 2) == VERSION
 
 
+@pytest.mark.parametrize("answered", [(), ("call9",), ("call9", "call0")])
+async def test_a_call_that_was_done_and_not_answered_is_left_to_a_version_that_has_its_tool(
+    scene: Scene, answered: Sequence[str]
+) -> None:
+    """The other call of its response was answered when it began to wait, or none, or both were."""
+    waiting = await scene.about_to_wait(["delivery"])
+    await record(scene, waiting, [ASKED, SAID, *([answers(*answered)] if answered else [])])
+    await scene.end(waiting.execution, waiting.ending())
+    await scene.receive(waiting.action(0))
+    await deploy(scene, NEW, NEW_WORKER)
+    begun = await begin(scene, waiting.run_id, 1, NEW_WORKER, NEW, tools=frozenset({"send effect"}))
+    if "call0" in answered:
+        assert begun is not None
+        return
+    assert begun is None
+    seen = await scene.seen(waiting.run_id)
+    assert seen["refused_by"] == [NEW]
+    assert seen["events"][-1]["data"]["why"].startswith("it has called publish (effect), and version")
+
+
 async def test_what_is_recorded_of_a_segment_is_not_replayed_over_a_migrated_record(scene: Scene) -> None:
     execution = await scene.running()
     await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(1, 2))
@@ -296,15 +489,11 @@ async def test_what_is_recorded_of_a_segment_is_not_replayed_over_a_migrated_rec
     invariants.consistent(seen)
 
 
-CALL = {"part_kind": "tool-call", "tool_call_id": "call0", "tool_name": "publish", "args": {"position": 0}}
-ASKED = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "go"}]}
-SAID = {"kind": "response", "parts": [{"part_kind": "text", "content": "yes"}, CALL]}
-
-
+@pytest.mark.parametrize("answered", [(), ("call9",)])
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        ([ASKED], "it made 1 messages of 2"),
+        ([ASKED], "it made {made} messages of {of}"),
         ([ASKED, ASKED], "message 1 is of another kind"),
         ([ASKED, {**SAID, "parts": []}], "message 1 is of another kind, or has other calls"),
         ([ASKED, {**SAID, "parts": [{**CALL, "tool_name": "send"}]}], "message 1 has another name or other arguments"),
@@ -314,13 +503,14 @@ SAID = {"kind": "response", "parts": [{"part_kind": "text", "content": "yes"}, C
     ],
 )
 async def test_a_migration_rewrites_in_place_and_leaves_what_was_begun(
-    scene: Scene, made: list[Any], why: str | None
+    scene: Scene, made: list[Any], why: str | None, answered: Sequence[str]
 ) -> None:
+    """Of its last response nothing is answered, or the other call is."""
     waiting = await scene.about_to_wait(["approval"])
     run_id = waiting.run_id
-    async with scene.database.transaction("segment.turn", DEFAULT_TENANT) as session:
-        await messages.append(session, waiting.execution, first_seq=0, messages=[ASKED, SAID])
-        await segments.record_turn(session, waiting.execution, turns=1, usage={})
+    then = [answers(*answered)] if answered else []
+    await record(scene, waiting, [ASKED, SAID, *then])
+    made = [*made, *then]
     await scene.end(waiting.execution, waiting.ending())
     await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(1, 2))
     await stop(scene, ADA, BOB, EVE)
@@ -343,11 +533,26 @@ async def test_a_migration_rewrites_in_place_and_leaves_what_was_begun(
         return
     assert begun is None
     assert seen["state"] == "queued"
-    assert why in str([event["data"] for event in seen["events"]])
+    assert why.format(made=len(made), of=2 + len(then)) in str([event["data"] for event in seen["events"]])
     assert await scene.rows("select count(*) from surefoot.state_migrations") == [(0,)]
 
 
 # Divergence.
+
+
+async def test_a_migration_may_rewrite_a_call_that_is_answered(scene: Scene) -> None:
+    waiting = await scene.about_to_wait(["delivery"])
+    await scene.receive(waiting.action(0))
+    await record(scene, waiting, [ASKED, SAID, answers("call0")])
+    await scene.end(waiting.execution, Ending(state=RunState.QUEUED, turns=1, usage={}))
+    await deploy(scene, NEW, NEW_WORKER, state_version=2, reads=(1, 2))
+    made = [ASKED, {**SAID, "parts": [{**CALL, "tool_name": "send"}]}, answers("call0")]
+    new = {"as_is": frozenset({2}), "migrated": frozenset({1}), "writes": 2}
+    begun = await begin(
+        scene, waiting.run_id, 1, NEW_WORKER, NEW, **new, migrate=lambda state, record: Record(record.input, made)
+    )
+    assert begun is not None
+    assert begun.history == made
 
 
 async def test_a_divergence_goes_on_from_the_record_and_after_so_many_in_a_row_is_held(scene: Scene) -> None:
@@ -443,6 +648,21 @@ async def test_a_running_run_is_held_at_its_next_boundary(scene: Scene, how: str
     await scene.release(run_id)
     seen = await scene.seen(run_id)
     assert seen["state"] == ("waiting" if how == "waiting" else "queued")
+    invariants.consistent(seen)
+
+
+async def test_a_hold_that_is_only_asked_for_is_taken_back(scene: Scene) -> None:
+    execution = await scene.running()
+    run_id = execution.run_id
+    with pytest.raises(Conflict, match="is running, not held"):
+        await scene.release(run_id)
+    await does(scene, lambda s: steering.hold(s, run_id, by="ada", reason="look"))
+    await scene.release(run_id)
+    assert await does(scene, lambda s: steering.asked_among(s, [run_id])) == frozenset()
+    await scene.end(execution, Ending(state=RunState.QUEUED, turns=1, usage={}))
+    seen = await scene.seen(run_id)
+    assert (seen["state"], seen["asked_reason"]) == ("queued", None)
+    assert [e["kind"] for e in seen["events"]].count("run.released") == 1
     invariants.consistent(seen)
 
 

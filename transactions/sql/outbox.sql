@@ -24,22 +24,32 @@ select :entry_id, c.consumer, :tenant, :state, :attempts_max, clock_timestamp() 
 
 -- name: claim_due_with_skip_locked
 -- A claimant is gone when its row says so. That no row of it is seen says nothing: it may be younger than this statement.
+-- An effect only by a version that has its tool and reads its run's state: that of a run which is over nobody reads.
 -- Of a key only the head can be claimed: the first that is neither settled nor dead and passed. What is claimed was it.
-with lapsed as (
+with mine as materialized (
+    select v.agent, v.reads, v.tools from surefoot.workers w join surefoot.version_agents v on v.version = w.version
+     where w.worker_id = :worker_id and v.agent = any(:agents)),
+lapsed as (
     select c.* from unnest(cast(:consumers as text[])) as n (consumer) cross join lateral (
         select d.entry_id, d.consumer from surefoot.outbox_deliveries d
          where d.consumer = n.consumer and d.state = 'claimed'
            and (d.lease_until < clock_timestamp() or exists (
                     select 1 from surefoot.workers w where w.worker_id = d.worker_id and w.state <> 'live'))
            and (d.consumer <> 'effect' or exists (
-                    select 1 from surefoot.actions a where a.action_id = d.entry_id and a.agent = any(:agents)))
+                    select 1 from surefoot.actions a join surefoot.runs r on r.run_id = a.run_id join mine m on m.agent = a.agent
+                     where a.action_id = d.entry_id
+                       and (r.ended_at is not null
+                            or (a.tool = any(m.tools) and (r.agent_version is null or r.state_version = any(m.reads))))))
          limit :limit for no key update of d skip locked) c),
 due as (
     select c.* from unnest(cast(:consumers as text[])) as n (consumer) cross join lateral (
         select d.entry_id, d.consumer from surefoot.outbox_deliveries d
          where d.consumer = n.consumer and d.state = 'pending' and d.due_at <= statement_timestamp()
            and (d.consumer <> 'effect' or exists (
-                    select 1 from surefoot.actions a where a.action_id = d.entry_id and a.agent = any(:agents)))
+                    select 1 from surefoot.actions a join surefoot.runs r on r.run_id = a.run_id join mine m on m.agent = a.agent
+                     where a.action_id = d.entry_id
+                       and (r.ended_at is not null
+                            or (a.tool = any(m.tools) and (r.agent_version is null or r.state_version = any(m.reads))))))
            and (d.of_seq is null or d.of_seq = (
                     select min(h.of_seq) from surefoot.outbox_deliveries h
                      where h.consumer = d.consumer and h.tenant = d.tenant and h.of_topic = d.of_topic and h.of_key = d.of_key

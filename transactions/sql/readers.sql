@@ -2,12 +2,17 @@
 select coalesce(surefoot.version_for(:run_id), surefoot.version_for(:run_id, false)) as version
 
 -- name: open_calls_of_other_tools
--- Calls whose answer the model has not seen: what is not settled, and all of a response that is the last message.
+-- Calls whose answer the model has not seen: what is not settled, and those of the last response that no message after it
+-- answers. One may answer others of them: it was stored when the run began to wait.
 select distinct a.tool, a.kind from surefoot.actions a join surefoot.runs r on r.run_id = a.run_id
  where a.run_id = :run_id and a.undoes is null and not (a.tool || ' ' || a.kind = any(:tools))
    and (a.settled_at is null
         or (a.turn = r.turns and a.state <> 'CANCELLED'
-            and (select m.message ->> 'kind' from surefoot.model_messages m where m.run_id = r.run_id order by m.seq desc limit 1) = 'response'))
+            and not exists (
+                select 1 from surefoot.model_messages m cross join jsonb_array_elements(m.message -> 'parts') p
+                 where m.run_id = r.run_id and p ->> 'tool_call_id' = a.call_id
+                   and m.seq > (select max(said.seq) from surefoot.model_messages said
+                                 where said.run_id = r.run_id and said.message ->> 'kind' = 'response'))))
  order by a.tool
 
 -- name: calls_of_last_turn

@@ -136,6 +136,10 @@ update surefoot.runs set state = 'waiting', reason = null, held_for = null, upda
 -- name: ask_if_running
 update surefoot.runs set asked = :asked, asked_reason = :reason where run_id = :run_id and state = 'running'
 
+-- name: unask_if_hold_is_asked
+update surefoot.runs set asked = null, asked_reason = null where run_id = :run_id and state = 'running' and asked = 'hold'
+returning run_id
+
 -- name: asked_of
 select run_id from surefoot.runs where run_id = any(:run_ids) and state = 'running' and asked is not null
 

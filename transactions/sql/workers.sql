@@ -2,6 +2,9 @@
 insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, consumers, slots, agents, lease_until)
 values (:worker_id, :version, :host, :machine, :pid, :pid_start, :lease_s, :consumers, :slots, :agents, clock_timestamp() + make_interval(secs => :lease_s))
 
+-- name: ready_if_live
+update surefoot.workers set ready_at = clock_timestamp() where worker_id = :worker_id and state = 'live'
+
 -- name: renew_if_live
 update surefoot.workers set lease_until = clock_timestamp() + make_interval(secs => lease_s)
  where worker_id = :worker_id and state = 'live' and lease_until > clock_timestamp()

@@ -1,14 +1,16 @@
 -- Application versions: every one that a worker was ever started with. The one that became current last is current.
+-- current_since: null until one of its workers is ready for the first time.
 create table surefoot.versions (
     version       text primary key check (length(version) between 1 and 4000),
     tenant        text not null default 'default',
     n             integer generated always as identity unique,
     first_seen_at timestamptz not null default clock_timestamp(),
-    current_since timestamptz not null,
+    current_since timestamptz,
     current_by    text not null
 );
 
--- What a version serves: which state of a run each of its agents writes, and which it can read, as it is or by migrating.
+-- What a version serves: which state of a run each of its agents writes, which it can read, as it is or by migrating, and
+-- the tools that it has.
 create table surefoot.version_agents (
     version       text not null references surefoot.versions,
     agent         text not null,
@@ -16,6 +18,7 @@ create table surefoot.version_agents (
     agent_version text not null,
     state_version integer not null check (state_version > 0),
     reads         integer[] not null,
+    tools         text[] not null,
     input_schema  jsonb not null,
     limits        jsonb not null,
     primary key (version, agent),
@@ -38,9 +41,11 @@ end $$;
 grant select on surefoot.versions, surefoot.version_agents to surefoot_app;
 grant select, insert, update on surefoot.versions, surefoot.version_agents to surefoot_worker;
 
--- draining_at: from when on it claims nothing any more, and hands on what it has. slots, agents: how many segments it runs at
--- once, and of which agents; null while it does not say. All of them here, for each table commits alone.
+-- draining_at: from when on it claims nothing any more, and hands on what it has. ready_at: from when on it takes work; before
+-- that it may yet fail to start. slots, agents: how many segments it runs at once, and of which agents; null while it does not
+-- say. All of them here, for each table commits alone.
 alter table surefoot.workers
     add column draining_at timestamptz,
+    add column ready_at timestamptz,
     add column slots integer,
     add column agents text[];

@@ -36,7 +36,7 @@ grant select, insert on surefoot.state_migrations to surefoot_app, surefoot_work
 create function surefoot.current_version(of_agent text) returns text
 language sql stable set search_path = pg_catalog, pg_temp as $$
     select v.version from surefoot.version_agents a join surefoot.versions v on v.version = a.version
-     where a.agent = of_agent order by v.current_since desc, v.n desc limit 1
+     where a.agent = of_agent and v.current_since is not null order by v.current_since desc, v.n desc limit 1
 $$;
 
 -- Who carries a run on: the version that became current last among those that can read its state, have not refused it,
@@ -52,8 +52,27 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
        and v.version = coalesce(r.pinned_version, v.version)
        and v.version <> all(r.refused_by)
        and (not alive or exists (select 1 from surefoot.workers w where w.version = v.version and w.state = 'live'
-                                    and w.lease_until > clock_timestamp() and w.draining_at is null))
-     order by v.current_since desc, v.n desc limit 1
+                                    and w.lease_until > clock_timestamp() and w.ready_at is not null and w.draining_at is null))
+     order by v.current_since desc nulls last, v.n desc limit 1
+$$;
+
+-- The tool of a call that a run waits for, whose delivery is due, and that no version could take for so long: one with the
+-- tool, that reads the run's state, and has a worker that takes work. Null: there is no such call.
+create function surefoot.call_for_nobody(of_run text, gone_s double precision) returns text
+language sql stable set search_path = pg_catalog, pg_temp as $$
+    select a.tool
+      from surefoot.runs r
+      join surefoot.waits w on w.run_id = r.run_id and w.segment = r.segment and w.state = 'open'
+      join surefoot.actions a on a.action_id = w.action_id and a.run_id = r.run_id
+      join surefoot.outbox_deliveries d on d.entry_id = a.action_id and d.consumer = 'effect'
+     where r.run_id = of_run and r.ended_at is null
+       and ((d.state = 'pending' and d.due_at <= clock_timestamp())
+            or (d.state = 'claimed' and d.lease_until < clock_timestamp()))
+       and not exists (
+           select 1 from surefoot.version_agents v join surefoot.workers k on k.version = v.version
+            where v.agent = a.agent and a.tool = any(v.tools) and r.state_version = any(v.reads)
+              and coalesce(k.draining_at, k.ended_at, k.lease_until) > clock_timestamp() - make_interval(secs => gone_s))
+     order by w.position limit 1
 $$;
 
 -- The one place that asks the engine for an execution. Null: whoever it takes for the latest version.
@@ -122,9 +141,9 @@ $$;
 -- One row is a version and an agent that it serves; the newest first.
 create view surefoot.version_status with (security_invoker = true) as
 select v.tenant, v.n, v.version, a.agent, a.agent_version, a.state_version, a.reads,
-       v.version = surefoot.current_version(a.agent) as is_current, v.current_since, v.current_by, v.first_seen_at,
+       coalesce(v.version = surefoot.current_version(a.agent), false) as is_current, v.current_since, v.current_by, v.first_seen_at,
        (select count(*) from surefoot.workers w where w.version = v.version and w.state = 'live'
-           and w.lease_until > clock_timestamp() and w.draining_at is null) as workers,
+           and w.lease_until > clock_timestamp() and w.ready_at is not null and w.draining_at is null) as workers,
        (select count(*) from surefoot.workers w where w.version = v.version and w.state = 'live'
            and w.draining_at is not null) as draining
   from surefoot.versions v join surefoot.version_agents a on a.version = v.version;
