@@ -4,8 +4,8 @@ A batch is a short transaction of its own. The rows of a run are locked in the o
 what somebody else has locked is left for another pass; only then is asked whether they may go, in new statements, so
 that whoever came first is seen and whoever comes later finds nothing.
 
-With `look` a batch only looks: it removes nothing, locks no run, and does not see what a foreign key of a table that
-is not known here holds.
+With `look` a batch only looks: it removes nothing, locks no run, counts items and no rows, and does not see what a
+foreign key of a table that is not known here holds.
 """
 
 from collections import Counter
@@ -27,11 +27,11 @@ from transactions.statements import load
 _REMOVAL = load("removal")
 _AT_WORK = "somebody is at work on it"
 Part = Literal["messages", "events", "outbox"]
-_PARTS: Mapping[Part, tuple[str, str]] = MappingProxyType(
+_PARTS: Mapping[Part, tuple[str, str, str]] = MappingProxyType(
     {
-        "messages": ("ended_with_messages", "remove_messages"),
-        "events": ("ended_with_events", "remove_events"),
-        "outbox": ("ended_with_outbox", "remove_outbox"),
+        "messages": ("ended_with_messages", "remove_messages", "look_messages"),
+        "events": ("ended_with_events", "remove_events", "look_events"),
+        "outbox": ("ended_with_outbox", "remove_outbox", "look_outbox"),
     }
 )
 
@@ -83,13 +83,15 @@ async def part_of_runs(
     session: AsyncSession, part: Part, group: Group, after: After, *, limit: int, look: bool = False
 ) -> Batch:
     """Remove a part of runs that are over and stay themselves."""
-    which, remove = _PARTS[part]
+    which, remove, would_remove = _PARTS[part]
     found = await _ended(session, which, group, after, limit)
     kept: Counter[str] = Counter()
     run_ids = [row["id"] for row in found]
     going = await _done(session, run_ids if look else await _locked(session, run_ids, kept), kept)
     if look:
-        return Batch(len(going), kept=kept, next=_next(found, limit))
+        going_of = await fetch_one(session, _REMOVAL[would_remove], run_ids=going)
+        assert going_of is not None
+        return Batch(going_of["items"], kept=kept, next=_next(found, limit))
     items, rows = await _remove(session, _REMOVAL[remove], going, kept)
     return Batch(items, rows, kept, _next(found, limit))
 

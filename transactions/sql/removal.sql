@@ -232,6 +232,18 @@ events as (
       from told t where t.run_id in (select run_id from entries))
 select count(*) as items, count(*) + (select count(*) from taken) + (select count(*) from deliveries) as rows from gone
 
+-- How many items those three would remove.
+
+-- name: look_messages
+select count(distinct run_id) as items from surefoot.model_messages where run_id = any(:run_ids)
+
+-- name: look_events
+select count(distinct run_id) as items from surefoot.events where run_id = any(:run_ids)
+
+-- name: look_outbox
+select count(*) as items from surefoot.outbox_entries e where e.run_id = any(:run_ids) and not exists (
+    select 1 from surefoot.outbox_deliveries d where d.entry_id = e.entry_id and d.consumer = 'effect')
+
 -- name: lock_entries_of_no_run_skip_locked
 select entry_id as id, created_at as at from surefoot.outbox_entries
  where run_id is null and tenant = :tenant and created_at <= statement_timestamp() - make_interval(secs => :keep_s)
