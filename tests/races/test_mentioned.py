@@ -12,7 +12,7 @@ from sqlalchemy import text
 from tests import retained
 from tests.races.scenes import Scene
 from tests.retained import GROUP, Made
-from transactions import DEFAULT_TENANT, RunId, artifacts, removal
+from transactions import DEFAULT_TENANT, ArtifactRef, RunId, artifacts, removal
 from transactions.removal import START
 from transactions.retention import FOREVER
 
@@ -90,9 +90,9 @@ async def test_what_is_named_by_something_that_still_needs_it_stays_a_version_of
     assert await _going(scene) == ((1, {}), (1, set()))
 
 
-async def _replaced(scene: Scene, made: Made, name: str) -> None:
+async def _replaced(scene: Scene, made: Made, name: str) -> ArtifactRef:
     async with scene.database.transaction("tool.transaction", DEFAULT_TENANT) as session:
-        await artifacts.save(
+        return await artifacts.save(
             session,
             tenant=DEFAULT_TENANT,
             run_id=RunId(made.run_id),
@@ -130,3 +130,19 @@ async def test_a_version_stays_until_its_run_is_done_and_the_call_that_saved_it_
     assert (await _going(scene))[0] == (0, {"its run is not done": 1})
     await retained.spoil(scene, made, "undelivered", there=False)
     assert (await _going(scene))[0] == (1, {})
+
+
+async def test_the_same_bytes_of_another_version_are_no_reference(scene: Scene) -> None:
+    """Or two runs that came to the same would keep each other for ever."""
+    runs = [await retained.begun(scene) for _ in range(2)]
+    for made in runs:
+        reference = await _replaced(scene, made, "the report")
+        said = json.dumps({"of": [reference.model_dump()]})
+        await scene.rows("update surefoot.actions set result = %s where run_id = %s", said, made.run_id)
+        await retained.over(scene, made)
+        await scene.rows("update surefoot.runs set output = %s where run_id = %s", said, made.run_id)
+        await retained.aged(scene, made)
+    for _ in runs:
+        async with scene.database.removing("retention.batch") as session:
+            batch = await removal.whole_runs(session, GROUP, START, limit=1, keys_s=FOREVER)
+        assert (batch.items, batch.kept) == (1, {})

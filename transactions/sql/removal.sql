@@ -104,10 +104,10 @@ select r.run_id as id, w.why from surefoot.runs r cross join lateral (select cas
                         and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256)
                         and m.tenant = f.tenant and not m.run_id = any(:run_ids))
              or exists (select 1 from surefoot.actions m where m.result @? '$.**.sha256'
-                        and jsonb_path_query_array(m.result, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                        and surefoot.references_in(m.result) @> array[f.sha256 || ' ' || f.version || ' ' || f.name]
                         and m.tenant = f.tenant and not m.run_id = any(:run_ids))
              or exists (select 1 from surefoot.runs m where m.output @? '$.**.sha256'
-                        and jsonb_path_query_array(m.output, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                        and surefoot.references_in(m.output) @> array[f.sha256 || ' ' || f.version || ' ' || f.name]
                         and m.tenant = f.tenant and not m.run_id = any(:run_ids))
              or exists (select 1 from surefoot.model_messages m join surefoot.runs o using (run_id)
                          where m.message::text ~ '[0-9a-f]{64}' and surefoot.hashes_in(m.message) @> array[f.sha256]
@@ -286,9 +286,9 @@ with old as (
        and not exists (select 1 from surefoot.runs m where m.input @? '$.**.sha256'
                           and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)
        and not exists (select 1 from surefoot.actions m where m.result @? '$.**.sha256' and m.action_id is distinct from f.action_id
-                          and jsonb_path_query_array(m.result, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)
+                          and surefoot.references_in(m.result) @> array[f.sha256 || ' ' || f.version || ' ' || f.name] and m.tenant = f.tenant)
        and not exists (select 1 from surefoot.runs m where m.output @? '$.**.sha256'
-                          and jsonb_path_query_array(m.output, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)
+                          and surefoot.references_in(m.output) @> array[f.sha256 || ' ' || f.version || ' ' || f.name] and m.tenant = f.tenant)
        and not exists (select 1 from surefoot.model_messages m join surefoot.runs o using (run_id)
                         where m.message::text ~ '[0-9a-f]{64}' and surefoot.hashes_in(m.message) @> array[f.sha256]
                           and m.tenant = f.tenant and o.ended_at is null)
