@@ -20,10 +20,13 @@ from transactions.access import NO_RIGHT
 from transactions.removal import START, After, Batch
 from transactions.retention import FOREVER, POLICY_KINDS, Group, Keep, Kind, PolicyKind
 
+WORKERS = "workers"  # who removed it
 _log = logging.getLogger("surefoot.retention")
 _LIMIT_MIN, _LIMIT, _LIMIT_MAX = 10, 100, 500
+_MORE = 4  # times as many, where a batch has to hold everything that goes
 _SLOW_S, _QUICK_S = 0.5, 0.1
 _PAUSE_S_MIN = 0.02
+_BUSY_S = 0.1  # about so long a batch takes
 _SELDOM = 60.0  # what grows slowly is looked at so many times as seldom
 SELDOM: Sequence[Kind] = ("orphans", "counters", "numbers", "workers", "tokens", "records")
 KINDS: Sequence[Kind] = get_args(Kind)
@@ -44,6 +47,12 @@ class Removed:
     kept: Counter[str] = field(default_factory=Counter[str])
     more: bool = False
 
+    def count(self, batch: Batch) -> None:
+        """One more batch was done."""
+        self.items += batch.items
+        self.rows += batch.rows
+        self.kept += batch.kept
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -52,10 +61,6 @@ class Share:
     tenant: Tenant
     first: After
     step: Step
-
-
-class _Busy(Exception):
-    """Another worker is at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ class Retention:
             async with self.database.removing("retention.begin") as session:
                 due = await retention.begin_pass_if_due(session, kind, every_s=every_s)
             if due:
-                done.append(await self.go_through(kind, by="workers"))
+                done.append(await self.go_through(kind, by=WORKERS))
         for removed in done:
             if removed.rows:
                 _log.info("removed %d %s in %d rows", removed.items, removed.kind, removed.rows)
@@ -102,11 +107,13 @@ class Retention:
     ) -> Removed:
         """One pass of a kind, of one tenant or of all. until: in the loop's time, when it has to come to an end.
 
-        dry: only count: every batch is rolled back.
+        dry: only count: every batch is rolled back; of one tenant it only looks, for anybody may ask for that at any
+        time.
         """
         removed = Removed(kind)
         limit = _LIMIT
-        for share in await self._shares(kind, tenant):
+        looks = dry and tenant is not None
+        for share in await self._shares(kind, tenant, look=looks):
             after: After | None = share.first
             while after is not None:
                 self.still_mine()
@@ -114,32 +121,38 @@ class Retention:
                     removed.more = True
                     return removed
                 began = time.monotonic()
-                try:
-                    batch = await self._batch(kind, share, after, limit, by=by, dry=dry)
-                except _Busy:
-                    removed.more = True
-                    return removed
-                removed.items += batch.items
-                removed.rows += batch.rows
-                removed.kept += batch.kept
-                after = batch.next
+                batch = await self._batch(kind, share, after, limit, by=by, dry=dry, alone=not looks)
+                if batch is None:  # another process is at one of its own
+                    await asyncio.sleep(_BUSY_S * random.uniform(0.5, 1.5))  # noqa: S311  jitter, not a secret
+                    continue
                 took_s = time.monotonic() - began
-                limit = _fitting(limit, took_s)
+                if dry and batch.next == share.first:  # removed from the front, and rolled back: it is all there again
+                    limit *= _MORE
+                else:
+                    removed.count(batch)
+                    after, limit = batch.next, _fitting(limit, took_s)
                 await asyncio.sleep(max(_PAUSE_S_MIN, self.rest * took_s))
         return removed
 
-    async def _batch(self, kind: Kind, share: Share, after: After, limit: int, *, by: str, dry: bool) -> Batch:
+    async def _batch(
+        self, kind: Kind, share: Share, after: After, limit: int, *, by: str, dry: bool, alone: bool
+    ) -> Batch | None:
+        """None: it is another process's turn. While batches of a pass follow each other no worker begins another."""
+        began = time.monotonic()
         async with self.database.removing("retention.batch") as session:
-            if not await retention.try_lock(session):
-                raise _Busy
+            if alone and not await retention.try_lock(session):
+                return None
             batch = await share.step(session, after, limit)
             if dry:
                 await session.rollback()
-            elif batch.rows:
+                return batch
+            if batch.rows:
                 await retention.tell(session, share.tenant, kind, by=by, items=batch.items, rows=batch.rows)
+            if by == WORKERS:
+                await retention.go_on(session, kind, rest_s=self.rest * (time.monotonic() - began))
         return batch
 
-    async def _shares(self, kind: Kind, tenant: Tenant | None) -> Sequence[Share]:
+    async def _shares(self, kind: Kind, tenant: Tenant | None, *, look: bool) -> Sequence[Share]:
         """In which sequences of batches a kind is gone through."""
         if kind not in POLICY_KINDS:
             shared = self._of_nobody(kind) if tenant is None else None
@@ -147,18 +160,19 @@ class Retention:
         default_s: float = getattr(self.keep, kind)
         async with self.database.removing("retention.look") as session:
             groups = await retention.groups(session, kind, default_s=default_s, tenant=tenant)
-        return [Share(group.tenant, START, self._of_group(kind, group)) for group in groups]
+        return [Share(group.tenant, START, self._of_group(kind, group, look)) for group in groups]
 
-    def _of_group(self, kind: PolicyKind, group: Group) -> Step:
+    def _of_group(self, kind: PolicyKind, group: Group, look: bool) -> Step:
+        keys_s = self.keep.keys
         match kind:
             case "runs":
-                return lambda s, after, n: removal.whole_runs(s, group, after, limit=n, keys_s=self.keep.keys)
+                return lambda s, after, n: removal.whole_runs(s, group, after, limit=n, keys_s=keys_s, look=look)
             case "artifacts":
-                return lambda s, after, n: removal.old_versions(s, group, after, limit=n)
+                return lambda s, after, n: removal.old_versions(s, group, after, limit=n, look=look)
             case "outbox" if not group.agent:
-                return lambda s, after, n: removal.entries_of_no_run(s, group, after, limit=n)
+                return lambda s, after, n: removal.entries_of_no_run(s, group, after, limit=n, look=look)
             case "messages" | "events" | "outbox":
-                return lambda s, after, n: removal.part_of_runs(s, kind, group, after, limit=n)
+                return lambda s, after, n: removal.part_of_runs(s, kind, group, after, limit=n, look=look)
             case "keys":
                 raise AssertionError("keys hold runs, and are removed with them")
 

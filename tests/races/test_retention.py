@@ -1,5 +1,6 @@
 """Retention beside everything else that may happen to a run that is over, and what each kind of it takes and leaves."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.retention import Retention
 from tests import retained
 from tests.races.interleave import Pace, in_lanes
 from tests.races.scenes import ADA, AGENT, BOB, Scene, register
@@ -35,7 +37,7 @@ from transactions import (
 from transactions.artifacts import Stored
 from transactions.outbox import Delivery
 from transactions.removal import START, Batch
-from transactions.retention import FOREVER, Group
+from transactions.retention import FOREVER, Group, Keep
 
 INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 100
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
@@ -237,6 +239,61 @@ async def test_one_batch_at_a_time_and_one_pass_at_its_pace(scene: Scene) -> Non
         assert not await retention.begin_pass_if_due(session, "runs", every_s=60)
         assert await retention.begin_pass_if_due(session, "runs", every_s=0)
         assert await retention.begin_pass_if_due(session, "engine", every_s=60)
+        await retention.go_on(session, "runs", rest_s=5)
+        assert not await retention.begin_pass_if_due(session, "runs", every_s=0), "its next batch is awaited"
+
+
+async def test_a_pass_that_meets_another_waits_for_its_turn_and_ends_what_it_began(scene: Scene) -> None:
+    made = await retained.whole(scene)
+    loop = Retention(scene.database, Keep(runs=KEEP_S), lambda: None, rest=0)
+    async with scene.database.removing("another") as session:
+        assert await retention.try_lock(session)
+        passing = asyncio.create_task(loop.go_through("runs", by="workers"))
+        await asyncio.wait([passing], timeout=0.5)
+        assert not passing.done()
+    done = await passing
+    assert (done.items, done.more) == (1, False)
+    assert made.run_id not in await retained.ids(scene)
+
+
+async def test_what_a_tenants_own_admin_has_counted_keeps_nobody_from_removing(scene: Scene) -> None:
+    """Not even for a moment: it locks no run, and takes nobody's turn; and it counts what then goes."""
+    made = await retained.whole(scene)
+    assert made.artifact is not None
+    async with scene.database.transaction("put", DEFAULT_TENANT) as session:
+        await outbox.put(
+            session, entry_id=EntryId("e"), tenant=DEFAULT_TENANT, run_id=None, action_id=None, topic="news",
+            payload={}, consumers=("one",), key="k",
+        )  # fmt: skip
+    await scene.forced("update surefoot.outbox_deliveries set state = 'delivered', settled_at = now()")
+    await scene.rows("update surefoot.outbox_deliveries set settled_at = now() - interval '2 hours'")
+    await scene.rows("update surefoot.outbox_entries set created_at = now() - interval '2 hours'")
+    kinds: tuple[retention.Kind, ...] = ("messages", "events", "outbox", "artifacts", "runs")
+    loop = Retention(scene.database, Keep(**dict.fromkeys(kinds, KEEP_S)), lambda: None, rest=0)
+    async with scene.database.removing("another") as session:
+        assert await retention.try_lock(session)
+        async with scene.database.all_tenants("at work") as other:
+            await other.execute(text("select 1 from surefoot.runs for update"))
+            async with asyncio.timeout(10):
+                counted = [await loop.go_through(kind, by="ada", dry=True, tenant=DEFAULT_TENANT) for kind in kinds]
+    assert [(one.kind, one.items, one.kept) for one in counted] == [
+        ("messages", 0, {}), ("events", 1, {}), ("outbox", 2, {}), ("artifacts", 0, {}), ("runs", 1, {}),
+    ]  # fmt: skip
+    assert made.run_id in await retained.ids(scene)
+    assert (await loop.go_through("outbox", by="ada", tenant=DEFAULT_TENANT)).items == 2
+    assert (await loop.go_through("runs", by="ada", tenant=DEFAULT_TENANT)).items == 1
+
+
+async def test_of_runs_that_stay_for_their_keys_nothing_is_locked(scene: Scene) -> None:
+    keyed, other = await retained.whole(scene), await retained.whole(scene)
+    await retained.spoil(scene, keyed, "idempotency key")
+    async with scene.database.removing("retention.batch") as session:
+        batch = await removal.whole_runs(session, GROUP, START, limit=10, keys_s=FOREVER)
+        assert (batch.items, batch.kept) == (1, {"its idempotency key is kept": 1})
+        for table in ("runs", "actions", "outbox_entries"):
+            free = f"select 1 from surefoot.{table} where run_id = %s for update skip locked"
+            assert await scene.rows(free, keyed.run_id), table
+            assert await scene.rows(free, other.run_id) == [], table
 
 
 # Keys.
@@ -263,6 +320,22 @@ async def test_a_key_means_what_it_meant_as_long_as_it_is_kept_and_starts_anew_a
 async def _start(scene: Scene, key: str) -> RunId:
     async with scene.database.transaction("run.start", DEFAULT_TENANT) as session:
         return await runs.start(session, agent=AGENT, input={}, key=key, tenant=DEFAULT_TENANT, principal="test")
+
+
+async def test_a_key_whose_run_is_removed_while_it_is_looked_for_starts_anew(scene: Scene) -> None:
+    await scene.forced(
+        "insert into surefoot.runs (run_id, tenant, agent, principal, input, request_hash, idempotency_key, state,"
+        " output, ended_at) values ('old', 'default', %s, 'ada', '1', 'h', 'aug', 'completed', '1', now())", AGENT,
+    )  # fmt: skip
+    await scene.rows(
+        "create function public.removed() returns trigger language plpgsql security definer as $$ begin"
+        " delete from surefoot.runs where run_id = 'old'; return null; end $$"
+    )
+    await scene.rows("create trigger removed after insert on surefoot.runs execute function public.removed()")
+    started = await _start(scene, "aug")
+    assert await scene.rows("select run_id, state from surefoot.runs where idempotency_key = 'aug'") == [
+        (started, "queued")
+    ]
 
 
 # Parts of a run that stays.
@@ -459,6 +532,28 @@ async def test_workers_go_that_ended_long_ago_and_that_nothing_goes_by(scene: Sc
         assert (await leftovers.workers(session, keep_s=KEEP_S, limit=10)).items == 1
     left = await scene.rows("select worker_id from surefoot.workers order by 1")
     assert [name for (name,) in left] == ["ada", "bob", "claims", "eve", "executes", "lately"]
+
+
+async def test_what_would_go_is_counted_once_and_to_its_end_however_much_it_is(scene: Scene) -> None:
+    async with scene.database.all_tenants("register") as session:
+        await register(session, WorkerId("old"))
+    await scene.rows("update surefoot.workers set state = 'dead', ended_at = now() - interval '2 hours'")
+    ((names,),) = await scene.rows(
+        "select string_agg(quote_ident(column_name), ', ') from information_schema.columns where table_schema ="
+        " 'surefoot' and table_name = 'workers' and column_name <> 'worker_id'"
+    )
+    await scene.rows(
+        f"insert into surefoot.workers (worker_id, {names}) select 'old ' || n, {names} from surefoot.workers,"
+        " generate_series(1, 600) n where worker_id = 'old'"
+    )
+    ((there,),) = await scene.rows("select count(*) from surefoot.workers")
+    loop = Retention(scene.database, Keep(workers=KEEP_S), lambda: None, rest=0)
+    async with asyncio.timeout(20):
+        dry = await loop.go_through("workers", by="ada", dry=True)
+    assert (dry.items, dry.more) == (there, False)
+    assert await scene.rows("select count(*) from surefoot.workers") == [(there,)]
+    done = await loop.go_through("workers", by="ada")
+    assert (done.items, done.more) == (there, False)
 
 
 async def test_tokens_go_that_are_good_for_nothing_for_long(scene: Scene) -> None:

@@ -74,12 +74,9 @@ select r.run_id as id, w.why from surefoot.runs r cross join lateral (select cas
     end as why) w
  where r.run_id = any(:run_ids) and w.why is not null
 
--- name: referred_to
--- Why each of these stays: something that is not one of them refers to it, or a key of it is kept.
+-- name: keyed
+-- Why each of these stays: a key of it is kept.
 select r.run_id as id, w.why from surefoot.runs r cross join lateral (select case
-    when exists (select 1 from surefoot.actions a join surefoot.action_calls c using (action_id)
-                  where a.run_id = r.run_id and not c.run_id = any(:run_ids))
-         then 'another run relies on an action of it'
     when exists (select 1 from surefoot.actions a join surefoot.action_calls c using (action_id)
                   where a.run_id = r.run_id and c.run_id = r.run_id and surefoot.is_kept(
                         greatest(r.ended_at, a.settled_at), surefoot.keep_s(r.tenant, r.agent, 'keys', :keys_s)))
@@ -87,6 +84,15 @@ select r.run_id as id, w.why from surefoot.runs r cross join lateral (select cas
     when r.idempotency_key is not null
          and surefoot.is_kept(r.ended_at, surefoot.keep_s(r.tenant, r.agent, 'keys', :keys_s))
          then 'its idempotency key is kept'
+    end as why) w
+ where r.run_id = any(:run_ids) and w.why is not null
+
+-- name: referred_to
+-- Why each of these stays: something that is not one of them refers to it.
+select r.run_id as id, w.why from surefoot.runs r cross join lateral (select case
+    when exists (select 1 from surefoot.actions a join surefoot.action_calls c using (action_id)
+                  where a.run_id = r.run_id and not c.run_id = any(:run_ids))
+         then 'another run relies on an action of it'
     when exists (select 1 from surefoot.artifacts f where f.run_id = r.run_id and (
              exists (select 1 from surefoot.actions m where m.request @? '$.**.sha256'
                         and jsonb_path_query_array(m.request, '$.**.sha256') @> jsonb_build_array(f.sha256)
@@ -96,8 +102,26 @@ select r.run_id as id, w.why from surefoot.runs r cross join lateral (select cas
                         and m.tenant = f.tenant and not m.run_id = any(:run_ids))
              or exists (select 1 from surefoot.runs m where m.input @? '$.**.sha256'
                         and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256)
-                        and m.tenant = f.tenant and not m.run_id = any(:run_ids))))
+                        and m.tenant = f.tenant and not m.run_id = any(:run_ids))
+             or exists (select 1 from surefoot.actions m where m.result @? '$.**.sha256'
+                        and surefoot.references_in(m.result) @> array[f.sha256 || ' ' || f.version || ' ' || f.name]
+                        and m.tenant = f.tenant and not m.run_id = any(:run_ids))
+             or exists (select 1 from surefoot.runs m where m.output @? '$.**.sha256'
+                        and surefoot.references_in(m.output) @> array[f.sha256 || ' ' || f.version || ' ' || f.name]
+                        and m.tenant = f.tenant and not m.run_id = any(:run_ids))
+             or exists (select 1 from surefoot.model_messages m join surefoot.runs o using (run_id)
+                         where m.message::text ~ '[0-9a-f]{64}' and surefoot.hashes_in(m.message) @> array[f.sha256]
+                           and m.tenant = f.tenant and o.ended_at is null)))
          then 'another run refers to an artifact of it'
+    when exists (select 1 from surefoot.artifacts f where f.run_id = r.run_id and (
+             exists (select 1 from surefoot.outbox_entries m join surefoot.outbox_deliveries d using (entry_id)
+                      where m.payload @? '$.**.sha256'
+                        and jsonb_path_query_array(m.payload, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                        and m.tenant = f.tenant and d.state not in ('delivered', 'discarded'))
+             or exists (select 1 from surefoot.schedules m where m.input @? '$.**.sha256'
+                        and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                        and m.tenant = f.tenant and m.removed_at is null)))
+         then 'a delivery that is open or dead, or a schedule, refers to an artifact of it'
     when exists (select 1 from surefoot.approvals p join surefoot.approvals o on o.supersedes = p.approval_id
                   where p.run_id = r.run_id and not o.run_id = any(:run_ids))
          then 'an approval of another run supersedes one of it'
@@ -208,6 +232,18 @@ events as (
       from told t where t.run_id in (select run_id from entries))
 select count(*) as items, count(*) + (select count(*) from taken) + (select count(*) from deliveries) as rows from gone
 
+-- How many items those three would remove.
+
+-- name: look_messages
+select count(distinct run_id) as items from surefoot.model_messages where run_id = any(:run_ids)
+
+-- name: look_events
+select count(distinct run_id) as items from surefoot.events where run_id = any(:run_ids)
+
+-- name: look_outbox
+select count(*) as items from surefoot.outbox_entries e where e.run_id = any(:run_ids) and not exists (
+    select 1 from surefoot.outbox_deliveries d where d.entry_id = e.entry_id and d.consumer = 'effect')
+
 -- name: lock_entries_of_no_run_skip_locked
 select entry_id as id, created_at as at from surefoot.outbox_entries
  where run_id is null and tenant = :tenant and created_at <= statement_timestamp() - make_interval(secs => :keep_s)
@@ -215,18 +251,20 @@ select entry_id as id, created_at as at from surefoot.outbox_entries
  order by created_at, entry_id limit :limit for update skip locked
 
 -- name: remove_entries_if_delivered_or_discarded
+-- look: nothing is removed, and what would be is counted.
 with entries as (
     select e.entry_id from surefoot.outbox_entries e where e.entry_id = any(:entry_ids) and not exists (
         select 1 from surefoot.outbox_deliveries d where d.entry_id = e.entry_id
            and (d.state not in ('delivered', 'discarded') or d.settled_at > statement_timestamp() - make_interval(secs => :keep_s)))),
-taken as (delete from surefoot.inbox where entry_id in (select entry_id from entries) returning 1),
-deliveries as (delete from surefoot.outbox_deliveries where entry_id in (select entry_id from entries) returning 1),
-gone as (delete from surefoot.outbox_entries where entry_id in (select entry_id from entries) returning 1)
-select count(*) as items, count(*) + (select count(*) from taken) + (select count(*) from deliveries) as rows from gone
+going as (select entry_id from entries where not cast(:look as boolean)),
+taken as (delete from surefoot.inbox where entry_id in (select entry_id from going) returning 1),
+deliveries as (delete from surefoot.outbox_deliveries where entry_id in (select entry_id from going) returning 1),
+gone as (delete from surefoot.outbox_entries where entry_id in (select entry_id from going) returning 1)
+select (select count(*) from entries) as items, count(*) + (select count(*) from taken) + (select count(*) from deliveries) as rows from gone
 
 -- name: old_versions
 -- Versions that a later one has replaced, of runs that are over. A result that a call's small value stands for goes with its run.
-select f.name || ' ' || f.version as id, f.created_at as at, f.name, f.version from surefoot.artifacts f join surefoot.runs r using (run_id)
+select f.name || ' ' || f.version as id, f.created_at as at, f.name, f.version, f.run_id from surefoot.artifacts f join surefoot.runs r using (run_id)
  where f.tenant = :tenant and r.agent = :agent and r.ended_at is not null and f.result_of is null
    and f.created_at <= statement_timestamp() - make_interval(secs => :keep_s)
    and (f.created_at, f.name || ' ' || f.version) > (cast(:after_at as timestamptz), cast(:after_id as text))
@@ -234,6 +272,8 @@ select f.name || ' ' || f.version as id, f.created_at as at, f.name, f.version f
  order by f.created_at, f.name || ' ' || f.version limit :limit
 
 -- name: remove_versions_if_nothing_refers_to_them
+-- That the call which saved a version answered with it is no reason to keep it. look: nothing is removed, and what would be is
+-- counted.
 with old as (
     select f.tenant, f.name, f.version from surefoot.artifacts f
       join unnest(cast(:names as text[]), cast(:versions as integer[])) as o (name, version) using (name, version)
@@ -244,11 +284,26 @@ with old as (
        and not exists (select 1 from surefoot.approvals m where m.binding @? '$.**.sha256'
                           and jsonb_path_query_array(m.binding, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)
        and not exists (select 1 from surefoot.runs m where m.input @? '$.**.sha256'
-                          and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)),
+                          and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)
+       and not exists (select 1 from surefoot.actions m where m.result @? '$.**.sha256' and m.action_id is distinct from f.action_id
+                          and surefoot.references_in(m.result) @> array[f.sha256 || ' ' || f.version || ' ' || f.name] and m.tenant = f.tenant)
+       and not exists (select 1 from surefoot.runs m where m.output @? '$.**.sha256'
+                          and surefoot.references_in(m.output) @> array[f.sha256 || ' ' || f.version || ' ' || f.name] and m.tenant = f.tenant)
+       and not exists (select 1 from surefoot.model_messages m join surefoot.runs o using (run_id)
+                        where m.message::text ~ '[0-9a-f]{64}' and surefoot.hashes_in(m.message) @> array[f.sha256]
+                          and m.tenant = f.tenant and o.ended_at is null)
+       and not exists (select 1 from surefoot.outbox_entries m join surefoot.outbox_deliveries d using (entry_id)
+                        where m.payload @? '$.**.sha256'
+                          and jsonb_path_query_array(m.payload, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                          and m.tenant = f.tenant and d.state not in ('delivered', 'discarded'))
+       and not exists (select 1 from surefoot.schedules m where m.input @? '$.**.sha256'
+                          and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                          and m.tenant = f.tenant and m.removed_at is null)),
 gone as (
-    delete from surefoot.artifacts f using old o where f.tenant = o.tenant and f.name = o.name and f.version = o.version
+    delete from surefoot.artifacts f using old o
+     where not cast(:look as boolean) and f.tenant = o.tenant and f.name = o.name and f.version = o.version
     returning f.object, f.tenant, f.store),
 staged as (
     insert into surefoot.staged_objects (object, tenant, store)
     select object, tenant, store from gone where object is not null)
-select count(*) as items, count(*) as rows from gone
+select (select count(*) from old) as items, count(*) as rows from gone

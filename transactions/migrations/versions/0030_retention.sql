@@ -12,11 +12,13 @@ create table surefoot.retention_policies (
     primary key (tenant, kind, agent)
 );
 
--- When each kind was last gone through, so that the workers together do it at one pace.
+-- When each kind was last gone through, so that the workers together do it at one pace; goes_on_at: when the next batch of
+-- that pass is done, or of one that has ended, when its last one was.
 create table surefoot.retention_passes (
     tenant   text not null default 'default',
     kind     text not null,
     begun_at timestamptz not null default clock_timestamp(),
+    goes_on_at timestamptz not null default clock_timestamp(),
     primary key (tenant, kind)
 );
 
@@ -57,6 +59,21 @@ $$;
 create function surefoot.is_kept(since timestamptz, keep_s double precision) returns boolean
 language sql stable as $$
     select case when keep_s = 'Infinity' then true else since > statement_timestamp() - make_interval(secs => keep_s) end
+$$;
+
+-- Every reference to a version of an artifact, each as one text. The bytes alone say too little where references stay for good:
+-- any number of versions may have the same ones.
+create function surefoot.references_in(value jsonb) returns text[]
+language sql immutable parallel safe as $$
+    select array(select (m.found ->> 'sha256') || ' ' || (m.found ->> 'version') || ' ' || (m.found ->> 'name')
+                   from jsonb_path_query(value, '$.** ? (exists (@.sha256))') as m (found)
+                  where m.found ? 'version' and m.found ? 'name')
+$$;
+
+-- Whatever looks like the SHA-256 of an artifact, also inside of a text: a model's call may give its arguments as one.
+create function surefoot.hashes_in(message jsonb) returns text[]
+language sql immutable parallel safe as $$
+    select array(select m.found[1] from regexp_matches(message::text, '[0-9a-f]{64}', 'g') as m (found))
 $$;
 
 -- The engine makes this table only where an application uses its datasources; what it leaves there nobody else removes.
