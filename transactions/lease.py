@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -87,16 +88,17 @@ class Lease:
             self._stopping.set()
             self._deadline = _NOTHING_LEFT
 
-    def release_now(self) -> bool:
-        """Give up and release the row, from any thread and on a connection of its own. False: the row stays as it is.
+    def release_now(self, why: str) -> bool:
+        """Give up, and what `workers.release` does, from any thread and on a connection of its own.
 
-        For a process whose loop does not answer any more; its runs are taken over at once, or when the lease is over.
+        For a process whose loop does not answer any more; its runs are taken over at once. False: nothing was done, and
+        they are when the lease is over.
         """
         self.give_up()
-        statement = str(load("workers")["release_if_live"]).replace(":worker_id", "%s")
+        statement = re.sub(r":(worker_id|why)\b", r"%(\1)s", str(load("workers")["fence_and_release_if_live"]))
         try:
             with self._connect() as connection:
-                connection.execute(statement.encode(), (self._worker_id,))
+                connection.execute(statement.encode(), {"worker_id": self._worker_id, "why": why})
         except psycopg.Error as error:
             _log.warning("the lease could not be released (%s): it runs out by itself", _words(error))
             return False
