@@ -41,7 +41,8 @@ from transactions.database import connector, looking
 from transactions.lease import Lease, now
 from transactions.whereabouts import Whereabouts
 
-_INTERRUPTS = "interrupts"
+_TICKS, _INTERRUPTS = "ticks", "interrupts"
+_WHILE_IT_DRAINS = (_TICKS, _INTERRUPTS)
 _CANCEL_S = 0.25
 _HAND_OVER_S = 2.5
 _CLEAN_UP_S = 10.0
@@ -154,6 +155,7 @@ class Worker:
             ("sweeper", self.sweeper.run),
             ("retention", self.retention.run),
             (_INTERRUPTS, self.interrupts.run),
+            (_TICKS, self.lease.tick),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 
@@ -203,7 +205,7 @@ class Worker:
         engine.stop_claiming()
         ends_at = asyncio.get_running_loop().time() + self._to_a_boundary_s
         await self._say_that_it_drains()
-        await self._end(task for task in self._tasks if task.get_name() != _INTERRUPTS)
+        await self._end(task for task in self._tasks if task.get_name() not in _WHILE_IT_DRAINS)
         await self._drain(ends_at)
         self.left.set()  # who is fenced from here on is so by our own will
         self.lease.give_up()
