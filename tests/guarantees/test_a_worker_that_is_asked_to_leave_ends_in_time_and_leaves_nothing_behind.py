@@ -36,10 +36,12 @@ def test_a_worker_that_is_asked_to_leave_ends_in_time_and_leaves_nothing_behind(
         one.signal(signal.SIGTERM)
     assert [one.until_it_dies() for one in leaving] == [0] * len(leaving)
     assert time.monotonic() - asked_at < DRAIN_S + JITTER_S
-    assert stage.rows("select * from surefoot.stranded") == []
     assert stage.rows(PENDING) == []
     assert {row["state"] for row in stage.rows("select state from surefoot.workers")} == {"released"}
+    waits_for = {row["why"].partition(" of version")[0] for row in stage.rows("select why from surefoot.stranded")}
+    assert waits_for == {"no worker"}, "they are in the queue, and there is nobody left to take them"
     stage.working()
+    assert stage.rows("select * from surefoot.stranded") == []
     for run_id in run_ids:
         stage.until_state(run_id, "completed")
         assert [note["text"] for note in stage.notes(run_id)] == ["before"]

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from steps import sending
-from tests.kit import Process
 from tests.stage import Stage
 from transactions.lease import EXIT_LEASE_LOST, Lease
 
@@ -52,20 +51,19 @@ def test_control_one_that_does_not_heed_its_lease_sends_again(stage: Stage) -> N
     assert len({sent.reference for sent in stage.outside.sent}) == 1
 
 
-def test_one_whose_loop_stands_still_ends_too_and_one_that_waits_does_not(stage: Stage) -> None:
+def test_one_whose_loop_stands_still_ends_too(stage: Stage) -> None:
     """Its lease would be renewed for ever: on a thread, whatever a tool has stopped."""
-    env = {"SUREFOOT_STILL_S": "2", "SUREFOOT_LEASE_S": "60", "SUREFOOT_RUNS_AT_ONCE": "1", "TEST_HANGS": "1"}
-    run_ids: dict[str, str] = {}
-    of: dict[str, Process] = {}
-    for how in ("waits", "stops the loop"):
-        of[how] = stage.working(**env)
-        run_ids[how] = stage.script([("note", {"text": "saved"})], [("hang", {"how": how})])
-        of[how].until_it_says(f"hangs and {how}")
-    assert of["stops the loop"].until_it_dies() == EXIT_LEASE_LOST
-    stage.working()
-    stage.until_state(run_ids["stops the loop"], "completed")
-    assert [note["text"] for note in stage.notes(run_ids["stops the loop"])] == ["saved"]
-    assert of["waits"].exit_code() is None
+    env = {"SUREFOOT_STILL_S": "1", "SUREFOOT_LEASE_S": "60"}
+    still = stage.working(TEST_HANGS="1", **env)
+    waits = stage.script([("hang", {"how": "waits"})])
+    still.until_it_says("hangs and waits")
+    stops = stage.script([("note", {"text": "saved"})], [("hang", {"how": "stops the loop"})])
+    still.until_it_says("hangs and stops the loop")
+    assert still.until_it_dies() == EXIT_LEASE_LOST
+    stage.working(**env)
+    for run_id in (waits, stops):
+        stage.until_state(run_id, "completed")
+    assert [note["text"] for note in stage.notes(stops)] == ["saved"]
 
 
 def heeds_no_lease() -> None:
