@@ -87,11 +87,16 @@ async def play(options: Options) -> Report:
 
         fleet = _Fleet(ground, options, Crew(ground, query), query)
         keeping = asyncio.create_task(fleet.crew.keep())
+        playing = asyncio.create_task(fleet.play(keeping))
         try:
-            return await fleet.play(keeping)
+            await asyncio.wait({keeping, playing}, return_when=asyncio.FIRST_COMPLETED)
+            if not playing.done():
+                await keeping  # without workers there is nothing to wait for: raises why there are none
+            return await playing
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            for task in (playing, keeping):
+                task.cancel()
+            await asyncio.gather(playing, keeping, return_exceptions=True)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from tests.races import invariants
 from tests.races.interleave import Pace, SteppedDatabase
 from tests.races.scenes import ADA, BOB, EVE, VERSION, Scene, Waiting, register
 from transactions import Conflict, Execution, Fenced, RunId, RunState, Session, WorkerId
+from transactions.connecting import application_name
 from transactions.segments import Ending
 
 INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 20
@@ -244,6 +245,22 @@ async def test_one_row_that_cannot_be_touched_keeps_nothing_else_from_going_on(
     assert f"{ruins.runs['running elsewhere']}:0" in engine.handed_over
     # What could not be fenced is not handed over.
     assert (f"{ruins.runs['running']}:0" in engine.handed_over) == (broken != "running")
+
+
+async def test_one_that_has_its_own_row_locked_is_cut_off_and_then_buried(
+    scene: Scene, engine: Engine, database_url: str
+) -> None:
+    """It was cut off while it began a segment, say, which holds the row of its lease until that is committed."""
+    ruins = await _ruin(scene)
+    name = application_name(DEAD)
+    async with await psycopg.AsyncConnection.connect(database_url, application_name=name) as holder:
+        await holder.execute("select 1 from surefoot.workers where worker_id = %s for share", (DEAD,))
+        for _ in range(2):
+            await _watchdog(scene).run_once()
+        assert (await _now(scene, ruins))["workers"][DEAD] == "dead"
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            await holder.execute("select 1")
+    assert f"{ruins.runs['running']}:0" in engine.handed_over
 
 
 class Killed(BaseException):

@@ -55,10 +55,11 @@ select set_config('statement_timeout', :hold_ms, true), set_config('lock_timeout
        pg_try_advisory_xact_lock(hashtext('surefoot.watchdog')) as mine
 
 -- name: sessions_of_dead
--- By the name that `connecting.application_name` gives them.
+-- By the name that `connecting.application_name` gives them. Also of those whose lease is over, for that never comes back: one
+-- may have its own row locked, so that nobody can mark it yet.
 select a.pid, a.application_name from pg_stat_activity a
   join surefoot.workers w on a.application_name = 'surefoot ' || right(w.worker_id, 54)
- where a.datname = current_database() and w.state = 'dead'
+ where a.datname = current_database() and (w.state = 'dead' or w.state = 'live' and w.lease_until < clock_timestamp())
 
 -- name: end_session_if_still
 select pg_terminate_backend(a.pid) as ended from pg_stat_activity a
