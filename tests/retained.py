@@ -205,7 +205,7 @@ async def spoil(scene: Scene, made: Made, flaw: Flaw, *, there: bool = True) -> 
             state, decided = ("pending", None) if there else ("void", "now")
             await scene.forced(_APPROVAL, f"of {made.run_id}", made.run_id, made.first, state, decided, None)
         case "open segment" | "segment in the queue":
-            unsettled = "open" if flaw == "open segment" else "waiting"
+            unsettled = "open" if flaw == "open segment" else "waiting', agent = 'limited"
             state = (
                 f"'{unsettled}', settled_at = null" if there else "'settled', settled_at = now() - interval '2 hours'"
             )

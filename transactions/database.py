@@ -131,7 +131,11 @@ class Database:
         on_moved: called with what is different; it must not return.
         """
         look = looking(here, on_moved)
-        event.listen(self._engine.sync_engine, "connect", lambda connection, _: look(connection))
+
+        def connected(connection: Any, _: object) -> None:
+            look(connection)
+
+        event.listen(self._engine.sync_engine, "connect", connected)
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -287,8 +291,12 @@ def connector(
             connection = psycopg.connect(plain, **given)
         except psycopg.OperationalError as error:
             raise psycopg.errors.SqlclientUnableToEstablishSqlconnection(str(error)) from error
-        if look is not None:
-            look(connection)
+        try:
+            if look is not None:
+                look(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     return connect

@@ -86,17 +86,8 @@ async def play(options: Options) -> Report:
             return await until_committed(lambda: surefoot.database.query(tenant, sql, **parameters), lambda: None)
 
         fleet = _Fleet(ground, options, Crew(ground, query), query)
-        keeping = asyncio.create_task(fleet.crew.keep())
-        playing = asyncio.create_task(fleet.play(keeping))
-        try:
-            await asyncio.wait({keeping, playing}, return_when=asyncio.FIRST_COMPLETED)
-            if not playing.done():
-                await keeping  # without workers there is nothing to wait for: raises why there are none
-            return await playing
-        finally:
-            for task in (playing, keeping):
-                task.cancel()
-            await asyncio.gather(playing, keeping, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:  # whoever of both fails ends the other
+            return await fleet.play(group.create_task(fleet.crew.keep()))
 
 
 @dataclass(slots=True)

@@ -129,6 +129,7 @@ class Crew:
         number, self._started = self._started, self._started + 1
         log = self.ground.folder / f"{host.name}-{number}.log"
         pid_file = log.with_suffix(".pid")
+        log.touch()  # it is looked into before there is a process that writes to it
         env = {**self.ground.env, hosts.HOST: host.namespace, hosts.PID_FILE: str(pid_file)}
         pid = await self.ground.forks.fork("app.cli", ["worker"], env=env, log=log, before=[ENTERS_HOST])
         return _Worker(host, pid, log, pid_file)

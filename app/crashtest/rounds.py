@@ -28,13 +28,14 @@ THINKS_S = 0.15
 CALL_S = 2.0
 ATTEMPT_S = 3.0  # one and a half times that: nothing of an attempt arrives after it
 SEGMENT_TURNS_MAX = 4
-# The calls of each turn: a tool, and what it is given, if anything, under this name.
+# The calls of each turn: a tool, and what it is given, if anything, under this name. A read has a turn of its own:
+# beside a write it may see it or not, and after a kill it is asked again when that is there.
 TURNS = (
     (("count_notes", None),),
     (("write_note", ("text", "one")),),
     (("open_ticket", ("subject", "the lamp is broken")),),
-    (("count_notes", None), ("write_note", ("text", "two"))),
-    (("write_note", ("text", "three")),),
+    (("write_note", ("text", "two")), ("write_note", ("text", "three"))),
+    (("count_notes", None),),
     (("publish", ("title", "lamp")),),
     (("count_notes", None),),
     (("write_note", ("text", "four")),),

@@ -219,12 +219,15 @@ def test_a_login_that_could_do_more_is_not_let_in(new: Estate) -> None:
     new.rows("postgres", "create role boss login superuser")
     new.rows("postgres", "create role idle nologin")
     new.rows("postgres", "create role stiff login noinherit")
+    new.rows("postgres", "create role remover login")
+    new.rows("postgres", "grant surefoot_retention to remover")
     try:
         for words, said in (
             ("--api-login nobody_there", "There is no login 'nobody_there': make it first"),
             ("--api-login idle", "There is no login 'idle'"),
             ("--worker-login boss", "The login 'boss' is a superuser, owns schema surefoot, or may make roles"),
             ("--worker-login dba", "The login 'dba' is a superuser, owns schema surefoot, or may make roles"),
+            ("--api-login remover", "The login 'remover' has surefoot_retention already"),
             ("--worker-login people", "The login 'people' has surefoot_admin, surefoot_api already"),
             ("--api-login hands", "The login 'hands' has surefoot_app, surefoot_retention, surefoot_worker already"),
             (
@@ -239,6 +242,6 @@ def test_a_login_that_could_do_more_is_not_let_in(new: Estate) -> None:
             "hands may be a worker, and nothing else",
         ]
     finally:
-        for name in ("boss", "idle", "stiff"):
+        for name in ("boss", "idle", "stiff", "remover"):
             new.rows("postgres", f"drop role {name}")
     assert list(findings(new)) == []

@@ -88,6 +88,9 @@ async def many_at_once(url: str, access: Access) -> None:
             await database.query(DEFAULT_TENANT, "select count(*) from surefoot.run_status")
 
     try:
-        await asyncio.gather(*(ask() for _ in range(8)))
+        answers = await asyncio.gather(*(ask() for _ in range(8)), return_exceptions=True)  # all of them are over
+        for error in answers:
+            if error is not None:
+                raise error
     finally:
         await database.close()

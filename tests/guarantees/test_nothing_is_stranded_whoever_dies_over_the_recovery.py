@@ -17,15 +17,13 @@ from transactions.lease import EXIT_LEASE_LOST
 LEASE_S = 3.0
 SCRIPT: list[list[Call]] = [[("note", {"text": "saved"})], [("send", {"text": "the report"})]]
 LONG = {"SUREFOOT_LEASE_S": "60"}
-# In the order in which a watchdog passes them; where one dies the next one finds what the one before it left.
+# In the order in which a watchdog passes them, one for each state that it can leave the database in; where one dies the
+# next one finds what the one before it left.
 POINTS = (
     "watchdog.bury.before_commit",
-    "watchdog.bury.after_commit",
     "watchdog.cut.before_commit",
     "watchdog.fence.before_commit",
     "watchdog.fence.after_commit",
-    "watchdog.look.before_commit",
-    "watchdog.look.after_commit",
     "watchdog.before_recover",
     "watchdog.after_recover",
     "watchdog.restart.before_commit",

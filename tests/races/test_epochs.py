@@ -11,7 +11,7 @@ from tests.races.driven import Driven, Other
 from tests.races.scenes import ADA, Scene, question
 from transactions import DEFAULT_TENANT, Conflict, Database, Fenced, RunState, epochs, revisions
 from transactions.access import API
-from transactions.database import fetch_all
+from transactions.database import connector, fetch_all, looking
 from transactions.epochs import Begun
 from transactions.segments import Ending
 from transactions.whereabouts import Whereabouts
@@ -246,6 +246,21 @@ async def test_a_worker_ends_before_it_acts_on_a_connection_to_another_place(dat
         assert [why[:31] for why in ended] == ["The database is on timeline 1 o"]
     finally:
         await database.close()
+
+
+async def test_nor_does_its_engine(database_url: str) -> None:
+    database, ended = Database(database_url), list[str]()
+    try:
+        async with database.all_tenants("worker.arrive") as session:
+            here, _ = await epochs.arrive(session, by="w")
+    finally:
+        await database.close()
+    connector(database_url, role="surefoot_worker", look=looking(here, ended.append))().close()
+    assert ended == []
+    elsewhere = Whereabouts(here.system_id, 99, here.database_id)
+    with pytest.raises(Fenced):
+        connector(database_url, role="surefoot_worker", look=looking(elsewhere, ended.append))()
+    assert [why[:31] for why in ended] == ["The database is on timeline 1 o"]
 
 
 async def test_where_the_server_does_not_say_nothing_is_concluded() -> None:

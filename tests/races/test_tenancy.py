@@ -140,6 +140,8 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
     async with scene.database.transaction("said", tenant) as session:
         await session.execute(_SAID, {"approval_id": asked.action_id})
     await scene.end(execution, Ending(state=RunState.WAITING, turns=1, usage={}, waits=[sent, asked]))
+    lost = await scene.running(tenant)
+    await scene.rows("delete from dbos.workflow_status where workflow_uuid = %s", f"{lost.run_id}:0")  # stranded
     await scene.rows("insert into surefoot.dispatch (tenant) values (%s) on conflict do nothing", tenant)
     await scene.rows("insert into surefoot.queue_turns values (%s, now())", tenant)
     async with scene.database.all_tenants("limit.set") as session:
@@ -147,8 +149,6 @@ async def populate(scene: Scene, tenant: Tenant) -> None:
     async with scene.database.transaction("schedule.set", tenant) as session:
         await schedules.put(session, tenant, Schedule("daily", AGENT, {}, "0 9 * * *"), by="eve")
     await scene.start(tenant)
-    lost = await scene.running(tenant)
-    await scene.rows("delete from dbos.workflow_status where workflow_uuid = %s", f"{lost.run_id}:0")  # stranded
 
 
 @pytest.fixture(scope="module")

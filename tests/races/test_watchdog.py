@@ -437,8 +437,8 @@ async def test_a_segment_that_somebody_took_up_after_the_look_is_not_moved(scene
 class _Between(SteppedDatabase):
     before_move: Callable[[], Awaitable[None]] | None = None
 
-    def transaction(self, name: str, tenant: Any) -> AbstractAsyncContextManager[Session]:
-        return self._after(name, super().transaction(name, tenant))
+    def all_tenants(self, name: str) -> AbstractAsyncContextManager[Session]:
+        return self._after(name, super().all_tenants(name))
 
     @asynccontextmanager
     async def _after(self, name: str, opened: AbstractAsyncContextManager[Session]) -> AsyncGenerator[Session]:

@@ -34,15 +34,21 @@ from (
       join surefoot.segments s on s.run_id = substring(d.workflow_uuid from '^(.*):[0-9]+$') and s.state = 'open'
        and s.n = substring(d.workflow_uuid from ':([0-9]{1,9})$')::integer
      where d.status in ('ENQUEUED', 'DELAYED') and d.name = 'surefoot.segment' and d.application_version is not null
-       and not exists (select 1 from surefoot.workers w where w.state = 'live' and w.lease_until > clock_timestamp()
-                          and w.draining_at is null and w.version = d.application_version)
+       -- While no worker takes work at all, what is queued waits for the next one, whatever its version.
+       and (select bool_and(w.version <> d.application_version) from surefoot.workers w
+             where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null)
     union all
-    -- What waits for its turn, or is delayed, is found by a dispatcher of any worker, and is not stranded while there is one.
-    select s.run_id, s.tenant, s.n, null, null, null, s.queued_at, 'it is ' || s.state || ', and no live worker looks at the queue'
+    -- What waits for its turn, or is delayed, is found by a dispatcher of any worker, if its run is to go on with it.
+    select s.run_id, s.tenant, s.n, null, null, null, s.queued_at,
+           case when r.segment <> s.n then 'it is ' || s.state || ', and its run is at segment ' || r.segment
+                when r.state <> 'queued' then 'it is ' || s.state || ', and its run is ' || r.state
+                else 'it is delayed, and was due' end
       from surefoot.segments s
-      join surefoot.runs r on r.run_id = s.run_id and r.segment = s.n and r.state = 'queued'
-     where s.state in ('waiting', 'delayed') and s.queued_at <= clock_timestamp()
-       and not exists (select 1 from surefoot.workers w where w.state = 'live' and w.lease_until > clock_timestamp()
-                          and w.draining_at is null)) x;
+      join surefoot.runs r on r.run_id = s.run_id
+     where s.state in ('waiting', 'delayed')
+       and (r.segment <> s.n or r.state <> 'queued'
+            or (s.state = 'delayed' and s.queued_at <= clock_timestamp()
+                and exists (select 1 from surefoot.workers w where w.state = 'live' and w.lease_until > clock_timestamp()
+                               and w.draining_at is null)))) x;
 
 grant select on surefoot.stranded to surefoot_app, surefoot_worker;
