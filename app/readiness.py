@@ -7,11 +7,12 @@ from typing import Literal
 from app.acting.base import AWAY, told_in_words
 from app.worker import Worker
 from transactions import API, Database, DatabaseUnavailable, Limits, migrate
+from transactions.database import is_read_only
 
 _PATIENCE_S = 2.0
 _PROBE = Limits(pool_connections=1, connect_s=2, pool_wait_s=_PATIENCE_S)
 
-Standing = Literal["ready", "draining", "lease not renewed", "schema is old"]
+Standing = Literal["ready", "draining", "lease not renewed", "busy", "read-only", "schema is old"]
 
 
 class Readiness:
@@ -32,22 +33,30 @@ class Readiness:
         *older, _ = migrate.revisions()
         return frozenset({None, *older})
 
-    async def standing(self, worker: Worker | None) -> Standing:
-        """Of this process with its worker, if it has one. Raises DatabaseUnavailable, after 2 s at most."""
+    async def standing(self, worker: Worker | None, requests: Database) -> Standing:
+        """Of this process with its worker, if it has one. Raises DatabaseUnavailable, after 2 s at most.
+
+        requests: where what is asked of the API waits for a connection.
+        """
         if worker is not None and worker.draining.is_set():
             return "draining"
         if worker is not None and not worker.lease.is_renewed:
             return "lease not renewed"
+        if requests.is_exhausted:
+            return "busy"
         try:
             async with (
                 asyncio.timeout(_PATIENCE_S),
                 told_in_words(),
                 self._database.as_login("read") as session,
             ):
+                read_only = await is_read_only(session)
                 revision = await migrate.revision(session)
         except TimeoutError as error:
             raise DatabaseUnavailable(AWAY) from error
-        return "schema is old" if revision in self._older else "ready"
+        if revision in self._older:
+            return "schema is old"
+        return "read-only" if read_only else "ready"
 
     async def close(self) -> None:
         await self._database.close()

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 
+from app.tries import Tries
 from transactions import Database, routing, versions
 
 _BATCH = 500
@@ -29,16 +30,21 @@ class Router:
             await routing.move_unbegun(session, misrouted)
             unreadable = await routing.unreadable(session, gone_s=self.grace_s, limit=_BATCH)
             readable = await routing.readable_again(session, limit=_BATCH)
+        tries = Tries(_log)
         for one in misrouted:
             if one.begun and one.run_id is not None:
-                async with self.database.all_tenants("watchdog.move") as session:
-                    if await routing.move_begun(session, one):
-                        _log.warning("%s goes from version %r to %r", one.workflow_id, one.was, one.version)
+                with tries.one():
+                    async with self.database.all_tenants("watchdog.move") as session:
+                        if await routing.move_begun(session, one):
+                            _log.warning("%s goes from version %r to %r", one.workflow_id, one.was, one.version)
         for run_id in unreadable:
-            async with self.database.all_tenants("watchdog.hold") as session:
-                if await routing.hold_unreadable(session, run_id, gone_s=self.grace_s):
-                    _log.warning("run %s is held until a version lives that can carry it on", run_id)
+            with tries.one():
+                async with self.database.all_tenants("watchdog.hold") as session:
+                    if await routing.hold_unreadable(session, run_id, gone_s=self.grace_s):
+                        _log.warning("run %s is held until a version lives that can carry it on", run_id)
         for run_id in readable:
-            async with self.database.all_tenants("watchdog.release") as session:
-                if await routing.let_go_on(session, run_id):
-                    _log.warning("run %s goes on: a version lives that can carry it on", run_id)
+            with tries.one():
+                async with self.database.all_tenants("watchdog.release") as session:
+                    if await routing.let_go_on(session, run_id):
+                        _log.warning("run %s goes on: a version lives that can carry it on", run_id)
+        tries.end()

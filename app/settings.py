@@ -29,6 +29,8 @@ class Settings:
     # An outage of the database shorter than the lease ends no worker. A process that is gone is seen at once on its own
     # machine; elsewhere its runs go on after this.
     lease_s: float = 45.0
+    # A worker whose event loop stood still for so long ends: whatever stops it would keep all runs there for ever.
+    still_s: float = 120.0
     watchdog_s: float = 1.0
     queue_poll_s: float = 0.2
     relay_poll_s: float = 1.0
@@ -60,6 +62,7 @@ class Settings:
             mail_from=env.get("SUREFOOT_MAIL_FROM") or cls.__dataclass_fields__["mail_from"].default,
             **_webhook(env),
             lease_s=_number(env, "SUREFOOT_LEASE_S", 45.0, at_least=1.0),
+            still_s=_number(env, "SUREFOOT_STILL_S", 120.0, at_least=1.0),
             watchdog_s=_number(env, "SUREFOOT_WATCHDOG_S", 1.0, at_least=0.05),
             queue_poll_s=_number(env, "SUREFOOT_QUEUE_POLL_S", 0.2, at_least=0.05),
             relay_poll_s=_number(env, "SUREFOOT_RELAY_POLL_S", 1.0, at_least=0.05),

@@ -94,7 +94,7 @@ class Surefoot(Acting):
 
     async def ready(self) -> Standing:
         """`ready`, or why this process should get no work now. Raises DatabaseUnavailable."""
-        return await self._readiness.standing(self.worker)
+        return await self._readiness.standing(self.worker, self.database)
 
     # For others.
 

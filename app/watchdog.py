@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app import engine, machine
 from app.router import Router
+from app.tries import Tries
 from steps.sharing import wake_sharers
 from transactions import Database, Tenant, WorkerId, deciding, failpoint, is_transient, segments, workers
 
@@ -45,14 +46,23 @@ class Watchdog:
             await asyncio.sleep(self.every_s * random.uniform(0.75, 1.25))  # noqa: S311
 
     async def run_once(self) -> None:
+        """Whatever of it fails, the rest is done; then the first failure is raised."""
         self.still_mine()
-        await self._bury_the_dead()
-        await self._fence()
-        await self.router.run_once()
-        await self._hand_over()
-        await self._restart_lost()
-        await self._expire_approvals()
-        await self._wake_sharers()
+        tries = Tries(_log)
+        with tries.one():
+            await self._bury_the_dead()
+        with tries.one():
+            unfenced = await self._fence(tries)
+            with tries.one():
+                await self.router.run_once()
+            await self._hand_over(tries, but=unfenced)
+        with tries.one():
+            await self._restart_lost(tries)
+        with tries.one():
+            await self._expire_approvals(tries)
+        with tries.one():
+            await self._wake_sharers()
+        tries.end()
 
     async def _bury_the_dead(self) -> None:
         """Mark workers without a lease dead, and end what they have open at the server: with that, what they lock."""
@@ -78,46 +88,54 @@ class Watchdog:
             # Without it their transactions end by the server's own timeouts, in most cases as soon.
             _log.warning("sessions of dead workers could not be ended: %s", error)
 
-    async def _fence(self) -> None:
-        """Raise the generation of the runs of dead workers before anyone takes them over."""
+    async def _fence(self, tries: Tries) -> Collection[str]:
+        """Raise the generation of the runs of dead workers before anyone takes them over. Of whom that failed."""
+        unfenced: set[str] = set()
         async with self.database.all_tenants("watchdog.fence") as session:
             if await workers.watchdog_lock(session, hold_s=self.hold_s):
                 for worker_id in await workers.dead_with_pending(session):
-                    await workers.raise_generations(session, worker_id, limit=_BATCH)
+                    with tries.one():
+                        unfenced.add(worker_id)
+                        async with session.begin_nested():
+                            await workers.raise_generations(session, worker_id, limit=_BATCH)
+                        unfenced.remove(worker_id)
+        return unfenced
 
-    async def _hand_over(self) -> None:
+    async def _hand_over(self, tries: Tries, *, but: Collection[str]) -> None:
         """At every tick, not only at a death: half-done recoveries and claims of a woken executor heal too."""
         async with self.database.all_tenants("watchdog.look") as session:
             executors = await workers.orphaned_executors(session, version=self.version)
         for executor_id in executors:
+            if executor_id in but:
+                continue
             failpoint("watchdog.before_recover")
-            for workflow_id in await engine.recover(executor_id):
-                _log.warning("took over %s from %s", workflow_id, executor_id)
+            with tries.one():
+                for workflow_id in await engine.recover(executor_id):
+                    _log.warning("took over %s from %s", workflow_id, executor_id)
             failpoint("watchdog.after_recover")
 
-    async def _restart_lost(self) -> None:
+    async def _restart_lost(self, tries: Tries) -> None:
         async with self.database.all_tenants("watchdog.look") as session:
             found = await segments.lost(session, limit=_BATCH)
             superseded = await workers.superseded_workflows(session)
         for row in found:
-            why = f"the engine says {row['status'] or 'nothing'}"
-            async with self.database.transaction("watchdog.restart", Tenant(row["tenant"])) as session:
-                if await segments.restart_lost(
-                    session,
-                    run_id=row["run_id"],
-                    n=row["segment"],
-                    why=why,
-                    stalls_max=self.stalls_max,
-                ):
-                    _log.warning("run %s goes on without its segment %d: %s", row["run_id"], row["segment"], why)
+            with tries.one():
+                await self._restart(row)
         await engine.cancel(superseded)
 
-    async def _expire_approvals(self) -> None:
+    async def _restart(self, row: Mapping[str, Any]) -> None:
+        run_id, n, why = row["run_id"], row["segment"], f"the engine says {row['status'] or 'nothing'}"
+        async with self.database.transaction("watchdog.restart", Tenant(row["tenant"])) as session:
+            if await segments.restart_lost(session, run_id=run_id, n=n, why=why, stalls_max=self.stalls_max):
+                _log.warning("run %s goes on without its segment %d: %s", run_id, n, why)
+
+    async def _expire_approvals(self, tries: Tries) -> None:
         async with self.database.all_tenants("watchdog.look") as session:
             overdue = await deciding.overdue(session, limit=_BATCH)
         for approval_id, tenant in overdue:
-            async with self.database.transaction("watchdog.expire", tenant) as session:
-                await deciding.expire(session, approval_id)
+            with tries.one():
+                async with self.database.transaction("watchdog.expire", tenant) as session:
+                    await deciding.expire(session, approval_id)
 
     async def _wake_sharers(self) -> None:
         """Runs that wait for an action of another run, and that nobody lived to wake after it settled."""

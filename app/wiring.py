@@ -111,7 +111,7 @@ def build_worker(
     wakeups = Wakeups(url, limits, application=name)
     left = threading.Event()
     lost = _unless(left, end)
-    lease = Lease(url, worker_id, settings.lease_s, lost)
+    lease = Lease(url, worker_id, settings.lease_s, lost, settings.still_s)
     by_name = {agent.name: agent for agent in agents}
     store = store or ArtifactStore.from_setting(settings.artifacts, url, WORKER, lease_s=settings.lease_s)
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, lost, store)

@@ -41,15 +41,20 @@ from transactions.database import connector, looking
 from transactions.lease import Lease, now
 from transactions.whereabouts import Whereabouts
 
-_INTERRUPTS = "interrupts"
+_TICKS, _INTERRUPTS = "ticks", "interrupts"
+_WHILE_IT_DRAINS = (_TICKS, _INTERRUPTS)
 _CANCEL_S = 0.25
 _HAND_OVER_S = 2.5
 _CLEAN_UP_S = 10.0
 _SAY_S = 2.0
-# How much longer than `drain_s` it may take until a process that is only a worker has ended.
-LEAVING_S = 5.0
+_LEAVING_S_MAX = 5.0
 
 _log = logging.getLogger("surefoot.worker")
+
+
+def leaving_s(drain_s: float) -> float:
+    """How much of the time to drain is kept for what follows on segments and effects: to fence, hand over and close."""
+    return min(_LEAVING_S_MAX, drain_s / 2)
 
 
 @dataclass(slots=True)
@@ -120,7 +125,7 @@ class Worker:
             await self._begin(here)
         except BaseException:
             engine.stop_claiming()
-            await asyncio.to_thread(self.lease.release_now)  # nobody waits for a lease that nobody uses
+            await asyncio.to_thread(self.lease.release_now, "its worker could not start")  # nobody waits for its end
             raise
 
     async def _begin(self, here: Whereabouts) -> None:
@@ -156,6 +161,7 @@ class Worker:
             ("sweeper", self.sweeper.run),
             ("retention", self.retention.run),
             (_INTERRUPTS, self.interrupts.run),
+            (_TICKS, self.lease.tick),
         )
         self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops]
 
@@ -190,21 +196,21 @@ class Worker:
             )
 
     async def stop(self) -> None:
-        """Stop claiming, let segments end at their next boundary and finish what was sent, for `drain_s` at most; then
+        """Stop claiming, let segments end at their next boundary and finish what was sent; before `drain_s` is over
         fence and hand over what is left and release the lease, which takes 3 s at most, whatever a tool or the
         database does. Safe to call again.
 
         A body that runs in a thread, or does not heed that it is cancelled, may outlast it and can write nothing more.
-        Until everything is closed it may take 10 s more.
+        Until everything is closed it may take 10 s more, for which a process that is only a worker does not wait.
         """
         self.draining.set()
         if self._stopped:
             return
         self._stopped = True
         engine.stop_claiming()
-        ends_at = asyncio.get_running_loop().time() + self.settings.drain_s
+        ends_at = asyncio.get_running_loop().time() + self._to_a_boundary_s
         await self._say_that_it_drains()
-        await self._end(task for task in self._tasks if task.get_name() != _INTERRUPTS)
+        await self._end(task for task in self._tasks if task.get_name() not in _WHILE_IT_DRAINS)
         await self._drain(ends_at)
         self.left.set()  # who is fenced from here on is so by our own will
         self.lease.give_up()
@@ -214,10 +220,10 @@ class Worker:
         await self._clean_up()
 
     def abandon(self) -> None:
-        """What `stop` comes to, from a thread, when the loop does not answer any more: release the lease, hand over."""
+        """What `stop` comes to, from a thread, when the loop does not answer any more: fence, release, hand over."""
         self.left.set()
         engine.stop_claiming()
-        if self.lease.release_now():
+        if self.lease.release_now(self._why):
             for workflow_id in engine.recover_now(self.worker_id):
                 _log.warning("handed over %s", workflow_id)
 
@@ -263,14 +269,21 @@ class Worker:
         await asyncio.wait({delivering}, timeout=left_s())
         delivering.cancel()
 
+    @property
+    def _to_a_boundary_s(self) -> float:
+        return self.settings.drain_s - leaving_s(self.settings.drain_s)
+
+    @property
+    def _why(self) -> str:
+        return f"its worker left, and it came to no boundary within {self._to_a_boundary_s:g} s"
+
     async def _hand_over(self) -> None:
         """Fence what did not end, release the lease, and put its segments back into the queue. Bounded; if the database
         is away, others do it when the lease is over."""
-        why = f"its worker left, and it came to no boundary within {self.settings.drain_s:g} s"
         try:
             async with asyncio.timeout(_HAND_OVER_S):
                 async with self.duties.all_tenants("worker.release") as session:
-                    left = await workers.release(session, self.worker_id, why=why)
+                    left = await workers.release(session, self.worker_id, why=self._why)
                 for workflow_id in await engine.recover(self.worker_id):
                     _log.warning("handed over %s", workflow_id)
             if left:

@@ -23,6 +23,8 @@ def program(name: str, *, packages: Sequence[str]) -> tuple[Path, Mapping[str, s
     root = everyones_folder() / f"surefoot-debian-{os.geteuid()}-{name}"
     if not root.exists() and (why := _fetch(root, packages)):
         pytest.skip(f"no {name} is installed here, and its package cannot be had: {why}")
+    if root.stat().st_uid != os.geteuid():
+        pytest.fail(f"{root} belongs to somebody else: nothing in it is started; remove it, or set TMPDIR")
     libraries = ":".join(str(path) for path in (root / "usr/lib").iterdir() if path.is_dir())
     return next(root.glob(f"usr/*bin/{name}")), {"LD_LIBRARY_PATH": libraries}
 

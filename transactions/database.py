@@ -13,6 +13,7 @@ from sqlalchemy import CursorResult, TextClause, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.pool import QueuePool
 
 from transactions.access import REMOVES, WORKER, Access, refused
 from transactions.connecting import Limits, parameters
@@ -47,10 +48,17 @@ class Database:
         self.access = access
         self._engine = _engine(url, self.limits, access, application)
         self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
+        self._refused = False
 
     @property
     def engine(self) -> AsyncEngine:
         return self._engine
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the last transaction waited for a connection in vain, and there is none free yet."""
+        pool = cast("QueuePool", self._engine.pool)
+        return self._refused and pool.checkedout() >= pool.size()
 
     def only_while(self, check: Callable[[], None]) -> None:
         """Ask `check` before each transaction; one that it raises for is not begun."""
@@ -97,6 +105,10 @@ class Database:
                     if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
                         raise refused(role) from error
                     raise
+                except PoolTimeout:
+                    self._refused = True
+                    raise
+                self._refused = False
                 yield session
                 failpoint(f"{name}.before_commit")
             failpoint(f"{name}.after_commit")
@@ -158,6 +170,11 @@ async def fetch_all(session: AsyncSession, statement: TextClause, **parameters: 
 async def execute(session: AsyncSession, statement: TextClause, **parameters: object) -> None:
     """Run a statement whose rows nobody needs."""
     await session.execute(statement, parameters)
+
+
+async def is_read_only(session: AsyncSession) -> bool:
+    """Whether the server takes no writes from this session: a standby, or one that somebody has set so."""
+    return bool((await session.execute(text("select current_setting('transaction_read_only') = 'on'"))).scalar_one())
 
 
 def is_transient(error: BaseException) -> bool:

@@ -62,7 +62,9 @@ async def begin(session: AsyncSession, *, why: str, by: str) -> Begun:
     prepared = await fetch_all(session, _EPOCHS["look_first_at_what_is_prepared"])
     sent = await fetch_all(session, _EPOCHS["believe_no_absence_yet"], begun_at=row["begun_at"])
     fenced = await fetch_all(session, _EPOCHS["fence_open_runs"], epoch=row["epoch"], why=why)
-    return Begun(row["epoch"], len(prepared) + len(sent), len(fenced), len(ended))
+    late = await fetch_all(session, _EPOCHS["look_first_at_what_came_meanwhile"], begun_at=row["begun_at"])
+    effects = {action["action_id"] for action in (*prepared, *sent, *late)}
+    return Begun(row["epoch"], len(effects), len(fenced), len(ended))
 
 
 async def presume_sent(session: AsyncSession, action_ids: Sequence[ActionId], *, reason: str) -> Mapping[ActionId, int]:

@@ -1,8 +1,11 @@
 """The heartbeat of a worker: a thread of its own, a connection of its own, and a local deadline that needs neither."""
 
+import asyncio
 import logging
+import math
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +23,8 @@ from transactions.statements import load
 _log = logging.getLogger("surefoot.lease")
 EXIT_LEASE_LOST = 75  # EX_TEMPFAIL: start me again
 _GUARD_S = 0.05
+_LOOK_S_MAX = 1.0
+_TICKS = 10  # so many in the time that the loop may stand still
 _RENEWALS = 5  # so many in the time of a lease
 _AGAIN_S = 0.5  # after a failure: the database may be back before the lease is over
 _CONNECT_S = 2  # the least that libpq takes
@@ -42,15 +47,26 @@ def end_process(why: str) -> None:
 
 
 class Lease:
-    """Renews the worker's row; `check()` raises once the lease cannot be proved any more."""
+    """Renews the worker's row; `check()` raises once the lease cannot be proved any more.
+
+    It is renewed on a thread, whatever the event loop is at. So that a loop that stands still keeps no run for ever,
+    `on_lost` is called, too, when it has not ticked for `still_s` while the process went on.
+    """
 
     def __init__(
-        self, url: str, worker_id: WorkerId, lease_s: float, on_lost: Callable[[str], None] = end_process
+        self,
+        url: str,
+        worker_id: WorkerId,
+        lease_s: float,
+        on_lost: Callable[[str], None] = end_process,
+        still_s: float = math.inf,
     ) -> None:
         self._url = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
         self._worker_id = worker_id
         self._lease_s = lease_s
         self._on_lost = on_lost
+        self._still_s = still_s
+        self._ticks = 0
         self._deadline = 0.0
         self._moving = threading.Lock()  # of the deadline
         self._stopping = threading.Event()
@@ -71,6 +87,12 @@ class Lease:
         for thread in self._threads:
             thread.join(timeout=5)
 
+    async def tick(self) -> None:
+        """Say that the loop goes on, until cancelled."""
+        while True:
+            self._ticks += 1
+            await asyncio.sleep(self._still_s / _TICKS)
+
     def check(self) -> None:
         """Raises Fenced when this worker may not act any more: its lease ran out by the local clock."""
         if now() > self._deadline:
@@ -87,25 +109,34 @@ class Lease:
             self._stopping.set()
             self._deadline = _NOTHING_LEFT
 
-    def release_now(self) -> bool:
-        """Give up and release the row, from any thread and on a connection of its own. False: the row stays as it is.
+    def release_now(self, why: str) -> bool:
+        """Give up, and what `workers.release` does, from any thread and on a connection of its own.
 
-        For a process whose loop does not answer any more; its runs are taken over at once, or when the lease is over.
+        For a process whose loop does not answer any more; its runs are taken over at once. False: nothing was done, and
+        they are when the lease is over.
         """
         self.give_up()
-        statement = str(load("workers")["release_if_live"]).replace(":worker_id", "%s")
+        statement = re.sub(r":(worker_id|why)\b", r"%(\1)s", str(load("workers")["fence_and_release_if_live"]))
         try:
             with self._connect() as connection:
-                connection.execute(statement.encode(), (self._worker_id,))
+                connection.execute(statement.encode(), {"worker_id": self._worker_id, "why": why})
         except psycopg.Error as error:
             _log.warning("the lease could not be released (%s): it runs out by itself", _words(error))
             return False
         return True
 
     def _guard_loop(self) -> None:
+        ticks, stood_s, seen_at = self._ticks, 0.0, now()
         while not self._stopping.wait(_GUARD_S):
-            if now() > self._deadline and not self._stopping.is_set():
+            looked_at = now()
+            if looked_at > self._deadline and not self._stopping.is_set():
                 self._on_lost(f"Worker {self._worker_id} lost its lease: not renewed for {self._lease_s:g} s")
+                return
+            # Time in which this thread did not go on either is not the loop's.
+            stood_s = 0.0 if ticks != self._ticks else stood_s + min(looked_at - seen_at, _LOOK_S_MAX)
+            ticks, seen_at = self._ticks, looked_at
+            if stood_s > self._still_s and not self._stopping.is_set():
+                self._on_lost(f"Worker {self._worker_id} stands still: its event loop did nothing for {stood_s:.0f} s")
                 return
 
     def _renew_loop(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a database is: which cluster, which timeline of its log, which number there. A restored one is elsewhere."""
+"""Where a database is: which cluster, which timeline of its log, which numbers there. A restored one is elsewhere."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class Whereabouts:
     """As far as the server lets one ask; None: it does not say.
 
-    A copy of the files of a cluster, or a snapshot of its disk, is at the same place as the original.
+    A copy of the files of a cluster, or a snapshot of its disk, is at the same place as the original. A dump is not,
+    even if it was put back into the same database: `database_id` has the number of one of our tables, too.
     """
 
     system_id: str | None = None

@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions.database import execute, fetch_all, fetch_one
-from transactions.events import Event, number
 from transactions.ids import RunId, WorkerId
 from transactions.statements import load
 
@@ -56,10 +55,7 @@ async def release(session: AsyncSession, worker_id: WorkerId, *, why: str) -> li
     Their executions may still go on in its process; they write nothing more. That they were handed over is no death of
     theirs. `why`: in words, for the run's record.
     """
-    rows = await fetch_all(session, _RUNS["raise_generations_of_leaving"], worker_id=worker_id)
-    for row in rows:
-        await number(session, row["run_id"], Event("segment.handed_over", {"segment": row["segment"], "why": why}))
-    await execute(session, _WORKERS["release_if_live"], worker_id=worker_id)
+    rows = await fetch_all(session, _WORKERS["fence_and_release_if_live"], worker_id=worker_id, why=why)
     return [row["run_id"] for row in rows]
 
 

@@ -15,20 +15,22 @@ from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any
 
-from app.worker import LEAVING_S
+from app.worker import leaving_s
 
 _log = logging.getLogger("surefoot.leaving")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _CANCEL_S = 1.0
-_ABANDON_S = 2.0
+_ABANDON_S_MAX = 2.0
+_DRAIN_S_MIN = 1.0  # so that with no time at all there is some to hand over in good order
 
 
 class Leaving:
     """Made on the main thread, before there is a loop."""
 
     def __init__(self, drain_s: float, abandon: Callable[[], object]) -> None:
-        """abandon: called on another thread when the drain's time is over; soon after, the process ends."""
-        self._time_s = drain_s + LEAVING_S - _ABANDON_S
+        """abandon: called on another thread when the drain's time is nearly over; with it the process ends."""
+        time_s = max(drain_s, _DRAIN_S_MIN)
+        self._time_s = time_s - min(_ABANDON_S_MAX, leaving_s(time_s) / 2)
         self._abandon = abandon
         self._loop = asyncio.new_event_loop()
         self._asked = asyncio.Event()
@@ -62,7 +64,7 @@ class Leaving:
         _log.warning("the drain is not over after %g s: its runs go on elsewhere", self._time_s)
         abandoning = threading.Thread(target=self._abandon, daemon=True)
         abandoning.start()
-        abandoning.join(_ABANDON_S)
+        abandoning.join(_ABANDON_S_MAX)
         end()
 
 

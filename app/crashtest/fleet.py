@@ -11,10 +11,11 @@ import argparse
 import asyncio
 import json
 import logging
+import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from transactions import SurefootError, until_committed
 
 _LOOK_S = 0.2
 _OVER_S = 2.0  # that recovery may take beyond the lease
+_RESIDUALS_MAX_SHARE = 0.01  # of the runs: so short is the window, and what is more has another cause
 _OF_THE_STORM = 0.8  # in which part of it runs are started
 _NOTES = "select text, count(*) as times from rounds.notes where run_id = :run_id group by text"
 _OPEN = """
@@ -38,7 +40,9 @@ select (select count(*) from surefoot.runs where ended_at is null) as runs,
        (select sum(event_seq) from surefoot.runs) as events"""
 _LEFT = "select why, workflow_id from surefoot.stranded"
 _PENDING = "select workflow_uuid from dbos.workflow_status where status = 'PENDING'"
-# The judge knows the one window that is left by this name; where a worker was frozen in it cannot be seen from outside.
+AGAIN = "struck again, a blow"  # runs that were struck more than once before they went on: seconds for each blow
+# The judge knows the one window that is left by this name. Whether a worker was frozen in it cannot be seen from
+# outside; what it had claimed by then can.
 _WINDOW = "effect.before_send"
 _WORDS: Mapping[str, str] = MappingProxyType({"kill": "kill", "freeze": "freeze", "cut": "partition"})
 
@@ -153,7 +157,10 @@ class _Fleet:
     async def _verdict(self, run_id: str, undisturbed: Picture) -> Verdict:
         picture = await self._picture(run_id)
         strikes = [
-            Struck(_WORDS[hit.blow], _WINDOW, seq) for hit in self.crew.hits for run, seq in hit.runs if run == run_id
+            Struck(_WORDS[hit.blow], _WINDOW, seq, hit.worker_id, hit.until)
+            for hit in self.crew.hits
+            for run, seq in hit.runs
+            if run == run_id
         ]
         end = "ended" if picture.state in ("completed", "failed", "cancelled") else "stuck"
         verdict = await judging.judge(self.query, run_id, picture, undisturbed, end=end, strikes=strikes)
@@ -188,19 +195,36 @@ class _Fleet:
             exits=dict(exits),
             findings=[*self.findings, *self.crew.wrong],
         )
-        for blow in (None, *sorted(set(BLOWS))):
-            times = [one.seconds for one in found if blow in (None, one.blow)]
-            report.recovered[blow or "all"] = {
-                "times": len(times),
-                "p50": round(percentile(times, 0.5), 2),
-                "p99": round(percentile(times, 0.99), 2),
-                "max": round(max(times, default=0.0), 2),
-            }
-        if len(hits) < wanted:
-            report.findings.append(f"only {len(hits)} blows struck a worker at a run, and {wanted} were wanted")
-        if (p99 := report.recovered["all"]["p99"]) > lease_s + self.options.over_s:
-            report.findings.append(f"runs went on elsewhere after {p99:.2f} s at p99, and the lease is {lease_s:.2f} s")
+        once = [one for one in found if one.blows == 1]
+        report.recovered["all"] = _spread([one.seconds for one in once])
+        for blow in sorted(set(BLOWS)):
+            report.recovered[blow] = _spread([one.seconds for one in once if one.blow == blow])
+        report.recovered[AGAIN] = _spread([one.seconds / one.blows for one in found if one.blows > 1])
+        report.findings += shortcomings(report, wanted=wanted, over_s=self.options.over_s)
         return report
+
+
+def _spread(seconds: Sequence[float]) -> dict[str, float]:
+    return {
+        "times": len(seconds),
+        "p50": round(percentile(seconds, 0.5), 2),
+        "p99": round(percentile(seconds, 0.99), 2),
+        "max": round(max(seconds, default=0.0), 2),
+    }
+
+
+def shortcomings(report: Report, *, wanted: int, over_s: float = _OVER_S) -> Iterator[str]:
+    """What was measured too seldom to show anything, took too long, or happened too often, in words."""
+    if report.hits < wanted:
+        yield f"only {report.hits} blows struck a worker at a run, and {wanted} were wanted"
+    if (times := report.recovered["all"]["times"]) < wanted:
+        yield f"only {times} times a run was seen to go on elsewhere, and {wanted} were wanted"
+    for which in ("all", AGAIN):
+        if (p99 := report.recovered[which]["p99"]) > report.lease_s + over_s:
+            yield f"{which}: runs went on elsewhere after {p99:.2f} s at p99, and the lease is {report.lease_s:.2f} s"
+    residuals, most = report.verdicts.get("residual", 0), math.ceil(_RESIDUALS_MAX_SHARE * report.runs)
+    if residuals > most:
+        yield f"{residuals} runs have a residual duplicate, and {most} are as many as the window explains"
 
 
 def text(report: Report) -> str:

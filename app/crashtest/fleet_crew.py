@@ -23,9 +23,10 @@ _WOKEN_S = 5.0
 _READY = "surefoot works as "
 # What a worker is at when it is struck.
 _AT_WORK = """
-select r.run_id, r.event_seq, clock_timestamp() as at from surefoot.runs r
+select r.run_id, r.event_seq from surefoot.runs r
   join dbos.workflow_status d on d.workflow_uuid = r.run_id || ':' || r.segment and d.status = 'PENDING'
  where r.state = 'running' and d.executor_id = :worker_id"""
+_NOW = "select clock_timestamp() as at"
 _IS_DEAD = "select 1 from surefoot.workers where worker_id = :worker_id and state = 'dead'"
 
 Query = Callable[..., Awaitable[Sequence[Any]]]
@@ -35,12 +36,13 @@ Query = Callable[..., Awaitable[Sequence[Any]]]
 class Hit:
     """A blow that struck a worker, and the runs that it was at, each with the number of its last event.
 
-    at: when, by the database's clock; None when it was at nothing.
+    at, until: just before it, and just after, by the database's clock.
     """
 
     blow: Blow
     worker_id: str
-    at: datetime | None
+    at: datetime
+    until: datetime
     runs: Sequence[tuple[str, int]]
 
 
@@ -91,6 +93,7 @@ class Crew:
         worker = self._workers.get(name)
         if worker is None or worker.worker_id is None or worker.struck is not None:
             return
+        at = await self._now()
         found = await self.query(_AT_WORK, worker_id=worker.worker_id)
         if worker.struck is not None or self._workers.get(name) is not worker:
             return
@@ -100,7 +103,10 @@ class Crew:
         else:
             _signal(worker.inner, signal.SIGKILL if blow == "kill" else signal.SIGSTOP)
         runs = [(row["run_id"], row["event_seq"]) for row in found]
-        self.hits.append(Hit(blow, worker.worker_id, found[0]["at"] if found else None, runs))
+        self.hits.append(Hit(blow, worker.worker_id, at, await self._now(), runs))
+
+    async def _now(self) -> datetime:
+        return (await self.query(_NOW))[0]["at"]
 
     async def leave(self) -> None:
         """Once all of them are up, ask them to leave, and start none anew."""

@@ -16,18 +16,21 @@ select run_id, seq, kind, worker_id, at from surefoot.events where kind = 'segme
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """`seconds`: from the blow, or from the last thing that its worker still wrote, until the run began elsewhere."""
+    """`seconds`: from the blow, or the last thing that its worker still wrote by then, until the run began elsewhere.
+
+    blows: how many it took; more than one where who had claimed the run next was struck, too, before it had begun.
+    """
 
     blow: str
     run_id: str
     seconds: float
+    blows: int
 
 
 def recoveries(hits: Sequence[Hit], events: Sequence[Mapping[str, Any]]) -> Iterator[Recovery]:
-    """One for each run that a struck worker was at, and that went on elsewhere.
+    """One for each blow and each run that the struck worker was at, and that went on elsewhere.
 
-    Left out: a run whose claim was struck once more before it had begun there, for it is counted from that blow; and
-    one whose worker had ended its segment before the blow, for that one may wait for something.
+    Left out: one whose worker had ended its segment by the blow, for that one may wait for something.
     """
     of: dict[str, list[Mapping[str, Any]]] = {}
     for event in events:
@@ -35,31 +38,30 @@ def recoveries(hits: Sequence[Hit], events: Sequence[Mapping[str, Any]]) -> Iter
     struck: dict[str, list[datetime]] = {}
     for hit in hits:
         for run_id, _ in hit.runs:
-            assert hit.at is not None
             struck.setdefault(run_id, []).append(hit.at)
     for hit in hits:
         for run_id, seq in hit.runs:
-            assert hit.at is not None
-            found = _recovery(hit, hit.at, run_id, seq, of.get(run_id, []), struck[run_id])
+            found = _recovery(hit, run_id, seq, of.get(run_id, []), struck[run_id])
             if found is not None:
                 yield found
 
 
 def _recovery(
-    hit: Hit, at: datetime, run_id: str, seq: int, events: Sequence[Mapping[str, Any]], blows: Sequence[datetime]
+    hit: Hit, run_id: str, seq: int, events: Sequence[Mapping[str, Any]], blows: Sequence[datetime]
 ) -> Recovery | None:
-    since = at
+    since = hit.at
     for event in events:
         if event["seq"] <= seq:
             continue
         if event["worker_id"] == hit.worker_id:
+            if event["at"] > hit.until:
+                continue  # it woke, and what it had done before is a fact; it is no sign of life
             if event["kind"] == "segment.began" or str(event["kind"]).startswith("run."):
                 return None
             since = max(since, event["at"])
         elif event["kind"] == "segment.began":
-            if any(at < blow < event["at"] for blow in blows):
-                return None
-            return Recovery(hit.blow, run_id, (event["at"] - since).total_seconds())
+            again = sum(hit.at < blow < event["at"] for blow in blows)
+            return Recovery(hit.blow, run_id, (event["at"] - since).total_seconds(), 1 + again)
     return None
 
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -29,6 +30,11 @@ select a.action_id, a.turn, a.position, a.tool, a.state, a.gated,
            and e.data ->> 'action' = a.action_id) as approved
   from surefoot.actions a where a.run_id = :run_id order by a.turn, a.position, a.action_id"""
 _ARTIFACTS = "select name, version, sha256 from surefoot.artifacts where run_id = :run_id order by name, version"
+# Sends that came to light too late, and who had claimed each of them when.
+_TOO_LATE = """
+select distinct r.action_id, r.attempt, t.worker_id, t.claimed_at
+  from surefoot.receipts r join surefoot.actions a using (action_id) join surefoot.attempts t using (action_id, attempt)
+ where a.run_id = :run_id and r.contradiction is not null and r.source = 'answer'"""
 _EVENTS = "select seq, generation from surefoot.events where run_id = :run_id order by seq"
 _STEPS = """
 select segment, position, generation, name like '%model.request' as of_model
@@ -128,11 +134,17 @@ async def look(
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """A fault that struck: its kind, the point, and how many events the run had then."""
+    """A fault that struck: its kind, the point, and how many events the run had then.
+
+    worker_id, until: whom, and by when it had, by the database's clock; for one from outside, of which nobody knows at
+    what point it struck.
+    """
 
     kind: str
     point: str
     event_seq: int
+    worker_id: str | None = None
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +153,7 @@ class Verdict:
 
     on the desk: as if nobody had struck, but it needed a person, because the other side can neither be asked nor told
     twice and a fault fell between claim and receipt. residual: a process that was stopped between its last check and
-    its send woke and sent; the duplicate shows.
+    its send woke and sent; the duplicate shows, and it had been claimed before the process was stopped.
     """
 
     word: Word
@@ -181,7 +193,9 @@ async def judge(
     if found:
         twice = {what: n - undisturbed.world.get(what, 0) for what, n in picture.world.items()}
         extra = [n for n in twice.values() if n > 0]
-        return Verdict("residual" if _is_residual(found, strikes, actions, extra) else "failed", found)
+        woke = [one for one in strikes if one.kind in _FROZEN and one.point == "effect.before_send"]
+        shown = await _shown(query, run_id, woke, actions)
+        return Verdict("residual" if _is_residual(found, shown, extra) else "failed", found)
     return Verdict("on the desk" if desk else "recovered")
 
 
@@ -195,17 +209,26 @@ def _needlessly(desk: Rows, strikes: Sequence[Struck], at_most_once: frozenset[s
             yield Finding("stuck", f"{what}, though no fault fell between its claim and a receipt")
 
 
-def _is_residual(found: Sequence[Finding], strikes: Sequence[Struck], actions: Rows, extra: Sequence[int]) -> bool:
+async def _shown(query: Query, run_id: str, woke: Sequence[Struck], actions: Rows) -> int:
+    """How many duplicates are shown that those who woke may have sent."""
+    if not woke:
+        return 0
+    shown = sum(action["contradictions"] for action in actions)
+    if any(strike.worker_id is None for strike in woke):
+        return shown
+    return sum(
+        any(late["worker_id"] == one.worker_id and one.until and late["claimed_at"] <= one.until for one in woke)
+        for late in await query(_TOO_LATE, run_id=run_id)
+    )
+
+
+def _is_residual(found: Sequence[Finding], shown: int, extra: Sequence[int]) -> bool:
     """Whether all that is wrong is an effect that a process sent which had been stopped just before, and that shows.
 
     extra: how much too often each effect is in the world that is there too often.
     """
     kinds = [finding.kind for finding in found]
-    woke = any(strike.kind in _FROZEN and strike.point == "effect.before_send" for strike in strikes)
-    shown = sum(action["contradictions"] for action in actions)
-    return (
-        woke and 0 < shown >= sum(extra) and kinds.count("double") == len(extra) and {*kinds} <= {"double", "repeated"}
-    )
+    return 0 < shown >= sum(extra) and kinds.count("double") == len(extra) and {*kinds} <= {"double", "repeated"}
 
 
 def _misnumbered(events: Rows, *, count: int) -> Iterator[Finding]:

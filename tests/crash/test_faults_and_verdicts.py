@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -216,4 +217,32 @@ async def test_only_a_shown_duplicate_of_one_who_woke_just_before_the_send_is_ap
 ) -> None:
     actions = [{**SHOWN, "contradictions": contradictions}]
     found = await verdict(TWICE, strikes=[Struck(kind, point, 1)], ACTIONS=actions)
+    assert kinds(found) == (word, {"double", "repeated"})
+
+
+NOON = datetime(2026, 11, 3, 12, tzinfo=UTC)
+ADA = Struck("freeze", "effect.before_send", 1, "ada", NOON)
+
+
+@pytest.mark.parametrize(
+    ("worker_id", "seconds", "sent", "word"),
+    [
+        ("ada", -1, 2, "residual"),
+        ("ada", 9, 2, "failed"),  # it claimed after it had been struck: it heeds no fence
+        ("bob", -1, 2, "failed"),  # nobody had stopped this one
+        ("ada", -1, 3, "failed"),  # what it had claimed is one send, and there are two too many
+    ],
+)
+async def test_struck_from_outside_only_what_was_claimed_by_then_is_apart(
+    worker_id: str, seconds: float, sent: int, word: str
+) -> None:
+    late = {
+        "action_id": "R/1/0:pay",
+        "attempt": 1,
+        "worker_id": worker_id,
+        "claimed_at": NOON + timedelta(seconds=seconds),
+    }
+    picture = replace(TWICE, world={'"pay"': sent})
+    actions = [{**SHOWN, "contradictions": sent - 1}]
+    found = await verdict(picture, strikes=[ADA], ACTIONS=actions, TOO_LATE=[late])
     assert kinds(found) == (word, {"double", "repeated"})

@@ -57,6 +57,8 @@ SUREFOOT: Mapping[str, tuple[str, str]] = {
 # Of the engine's tables: nothing but the state of workflows, and everything but the version of its schema.
 ENGINE = {"workflow_status": ("S", "SIUD"), "dbos_migrations": ("", "S")}
 ENGINE_OTHER = ("", "SIUD")
+# Of tables of one's own, which tools write, and from which the API reads what a call is bound to.
+BUSINESS = ("S", "SIUD")
 # A view shows what its reader may see.
 VIEW = ("S", "S")
 # What of a row the API may change. Nothing that a claim, an execution, a turn or a result of a run is made of.
@@ -91,16 +93,18 @@ def expected(schema: str, name: str, kind: str) -> tuple[str, str]:
     """Raises KeyError for a table that nobody has thought about."""
     if kind == "v":
         return VIEW if schema == "surefoot" else ("", "SIUD")
+    if schema == "scripted":
+        return BUSINESS
     return SUREFOOT[name] if schema == "surefoot" else ENGINE.get(name, ENGINE_OTHER)
 
 
 def relations(estate: Estate) -> list[tuple[str, str, str]]:
-    """Schema, name and kind (`v`: a view) of every table and view of ours and of the engine's."""
+    """Schema, name and kind (`v`: a view) of every table and view of ours, of the engine's and of the agents'."""
     return estate.rows(
         "postgres",
         "select n.nspname, c.relname, case when c.relkind in ('v', 'm') then 'v' else 'r' end from pg_class c"
         " join pg_namespace n on n.oid = c.relnamespace"
-        " where n.nspname in ('surefoot', 'dbos') and c.relkind in ('r', 'p', 'v', 'm') order by 1, 2",
+        " where n.nspname in ('surefoot', 'dbos', 'scripted') and c.relkind in ('r', 'p', 'v', 'm') order by 1, 2",
     )
 
 

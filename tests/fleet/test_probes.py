@@ -100,9 +100,21 @@ async def test_when_all_connections_are_taken_who_waits_is_told_soon_and_probes_
     surefoot.database = Database(database_url, Limits(pool_connections=1, pool_wait_s=0.2), API)
     try:
         async with surefoot.database.transaction("read", DEFAULT_TENANT):
+            assert await surefoot.ready() == "ready"  # nobody has waited in vain
             with pytest.raises(DatabaseUnavailable, match="try again"):
                 await surefoot.runs()
-            assert await surefoot.ready() == "ready"
+            assert await surefoot.ready() == "busy"
+        assert await surefoot.ready() == "ready"
         assert await surefoot.runs() == []
+    finally:
+        await surefoot.close()
+
+
+async def test_a_server_that_takes_no_writes_is_not_ready(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as admin:
+        admin.execute(f'alter database "{admin.info.dbname}" set default_transaction_read_only = on'.encode())
+    surefoot = Surefoot(database_url, AGENTS)
+    try:
+        assert await surefoot.ready() == "read-only"
     finally:
         await surefoot.close()

@@ -51,6 +51,21 @@ def test_control_one_that_does_not_heed_its_lease_sends_again(stage: Stage) -> N
     assert len({sent.reference for sent in stage.outside.sent}) == 1
 
 
+def test_one_whose_loop_stands_still_ends_too(stage: Stage) -> None:
+    """Its lease would be renewed for ever: on a thread, whatever a tool has stopped."""
+    env = {"SUREFOOT_STILL_S": "1", "SUREFOOT_LEASE_S": "60"}
+    still = stage.working(TEST_HANGS="1", **env)
+    waits = stage.script([("hang", {"how": "waits"})])
+    still.until_it_says("hangs and waits")
+    stops = stage.script([("note", {"text": "saved"})], [("hang", {"how": "stops the loop"})])
+    still.until_it_says("hangs and stops the loop")
+    assert still.until_it_dies() == EXIT_LEASE_LOST
+    stage.working(**env)
+    for run_id in (waits, stops):
+        stage.until_state(run_id, "completed")
+    assert [note["text"] for note in stage.notes(stops)] == ["saved"]
+
+
 def heeds_no_lease() -> None:
     def nothing(_: Lease) -> None:
         return

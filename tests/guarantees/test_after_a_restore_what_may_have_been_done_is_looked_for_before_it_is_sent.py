@@ -163,6 +163,25 @@ def test_of_files_that_were_put_back_a_person_has_to_say_so(
     assert len(outside.sent) == 2
 
 
+def test_a_server_that_went_over_to_another_timeline_is_seen(
+    apart: Callable[[], AbstractContextManager[Stage]],
+) -> None:
+    """As a standby does when it is promoted, and an archive that was recovered."""
+    with apart() as stage:
+        stage.announce()
+        run_id = stage.script([("send", {"text": "x"})])
+        data = Path(stage.rows("show data_directory")[0]["data_directory"])
+    with (data / "postgresql.auto.conf").open("a") as settings:
+        settings.write("restore_command = 'false'\n")
+    (data / "recovery.signal").touch()
+    with apart() as stage:
+        stage.working()
+        stage.until_state(run_id, "completed")
+        [epoch] = stage.rows("select why from surefoot.epochs where epoch = 2")
+        assert "is on timeline 2 of its log, and was on 1" in epoch["why"]
+        assert stage.outside.looked_up, "the effect counts as sent, and is looked for"
+
+
 def _copy(source: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run(["cp", "-a", "--sparse=always", str(source), str(target)], check=True)

@@ -6,10 +6,11 @@ at the lease and the first byte a send needs no more permission; who is stopped 
 
 import signal
 
+from app.crashtest import judge
 from app.watchdog import Watchdog
-from tests.guarantees.test_a_worker_that_lost_its_lease_ends import everything
+from tests.guarantees.test_a_worker_that_lost_its_lease_ends import everything, heeds_no_lease
 from tests.killed import left_alone
-from tests.kit import Process
+from tests.kit import Process, until
 from tests.stage import Call, Stage
 from transactions.lease import EXIT_LEASE_LOST
 
@@ -41,9 +42,32 @@ def test_frozen_between_claim_and_receipt_a_worker_sends_nothing_more(stage: Sta
     stage.until_nothing_is_written()
     assert everything(stage) == before
     in_the_window = {run_ids[point] for point in frozen if point.startswith(WINDOW)}
-    assert {one.reference.partition("/")[0] for one in stage.outside.sent[sent:]} <= in_the_window
+    sent_again = [one.reference.partition("/")[0] for one in stage.outside.sent[sent:]]
+    assert in_the_window >= {*sent_again}
+    assert len(sent_again) == len({*sent_again}), "what may be sent in the window is one send"
     references = [one.reference for one in stage.outside.sent[:sent]]
     assert len(references) == len(set(references)) == len(run_ids) + 1
+
+
+def test_control_woken_without_a_lease_to_heed_it_sends_once_more(stage: Stage) -> None:
+    frozen = stage.working(
+        "effect.claim.after_commit:1:stop", broken=watches_nobody_and_heeds_no_lease, SUREFOOT_LEASE_S="2"
+    )
+    stage.outside.busy = 1
+    run_id = stage.script(*SCRIPT)
+    frozen.until_it_stops()
+    stage.outside.busy = 0
+    others = stage.working(SUREFOOT_LEASE_S="60")
+    stage.until_state(run_id, "completed")
+    stage.until_quiet(run_id)
+    assert [one.pid for one in stage.outside.sent] == [others.pid]
+    frozen.signal(signal.SIGCONT)
+    stage.outside.until_sent(2)
+    assert stage.outside.sent[1].pid == frozen.pid
+    shown = "select 1 from surefoot.receipts where contradiction is not null"
+    until("the judge of a fleet is shown what was sent too late", lambda: bool(stage.rows(shown)))
+    [late] = stage.rows(judge._TOO_LATE.replace(":run_id", "%s"), run_id)
+    assert stage.rows("select 1 from surefoot.workers where worker_id = %s and state = 'dead'", late["worker_id"])
 
 
 def points(stage: Stage) -> list[str]:
@@ -54,6 +78,11 @@ def points(stage: Stage) -> list[str]:
     assert {"effect.claim.before_commit:1", f"{WINDOW}:2", "effect.after_send:1"} <= set(within)
     first = {passage.partition(":")[0]: passage for passage in reversed(within)}
     return [*(first | {WINDOW: f"{WINDOW}:2"}).values()]
+
+
+def watches_nobody_and_heeds_no_lease() -> None:
+    watches_nobody()
+    heeds_no_lease()
 
 
 def watches_nobody() -> None:

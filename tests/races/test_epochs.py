@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import psycopg
 import pytest
 
 from steps import Absent, Found
@@ -10,7 +11,7 @@ from tests.races.driven import Driven, Other
 from tests.races.scenes import ADA, Scene, question
 from transactions import DEFAULT_TENANT, Conflict, Database, Fenced, RunState, epochs, revisions
 from transactions.access import API
-from transactions.database import connector, looking
+from transactions.database import connector, fetch_all, looking
 from transactions.epochs import Begun
 from transactions.segments import Ending
 from transactions.whereabouts import Whereabouts
@@ -178,6 +179,54 @@ async def test_of_several_workers_that_find_it_elsewhere_one_begins_an_epoch(sce
     assert len([begun for begun in found if begun is not None]) == 1
     [[why]] = await scene.rows("select why from surefoot.epochs where epoch = 2")
     assert said in why
+
+
+# What is left of a table, and of its number, after `drop schema` and a dump that is put back in its place.
+PUT_BACK = """
+alter table surefoot.epochs rename to lost;
+create table surefoot.epochs (like surefoot.lost including all);
+insert into surefoot.epochs select * from surefoot.lost;
+grant select, insert, update on surefoot.epochs to surefoot_worker;
+"""
+
+
+async def test_a_dump_that_is_put_back_into_the_same_database_is_another_place(scene: Scene) -> None:
+    found: list[Begun | None] = []
+    for _ in range(2):
+        async with scene.database.all_tenants("worker.arrive") as session:
+            found.append((await epochs.arrive(session, by="w"))[1])
+        await scene.admin.execute(PUT_BACK.encode())
+        await scene.admin.execute(b"drop table surefoot.lost")
+    assert found[0] is None
+    assert found[1] is not None
+    [[why]] = await scene.rows("select why from surefoot.epochs where epoch = 2")
+    assert "on its cluster, and was" in why
+
+
+async def test_what_is_prepared_while_an_epoch_begins_is_looked_for_as_well(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of before commits after the first look, and before its run is fenced."""
+    execution = await scene.running()
+
+    async def meanwhile(session: Any, statement: Any, **parameters: Any) -> Any:
+        if statement is epochs._EPOCHS["fence_open_runs"]:
+            async with scene.database.transaction("calls", execution.tenant) as other:
+                await scene.prepare(other, execution, scene.request(execution, 0, gated=False))
+        return await fetch_all(session, statement, **parameters)
+
+    monkeypatch.setattr(epochs, "fetch_all", meanwhile)
+    assert (await begin(scene)).effects == 1
+    assert await scene.rows("select verify_first from surefoot.actions") == [(True,)]
+
+
+async def test_nothing_but_a_look_or_an_end_takes_back_that_it_is_looked_for(scene: Scene, effects: Any) -> None:
+    driven: Driven = await effects(Other([1], [Absent()]), safety="verify")
+    await begin(scene)
+    with pytest.raises(psycopg.errors.CheckViolation, match="has to be looked for"):
+        await scene.rows("update surefoot.actions set verify_first = false where run_id = %s", driven.run_id)
+    await driven.drive()
+    assert (await driven.state())[0] == "SUCCEEDED"
 
 
 async def test_a_worker_ends_before_it_acts_on_a_connection_to_another_place(database_url: str) -> None:

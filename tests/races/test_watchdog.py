@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from app import machine, watchdog
 from app.router import Router
@@ -17,6 +19,7 @@ from tests.races import invariants
 from tests.races.interleave import Pace, SteppedDatabase
 from tests.races.scenes import ADA, BOB, EVE, VERSION, Scene, Waiting, register
 from transactions import Conflict, Execution, Fenced, RunId, RunState, Session, WorkerId
+from transactions.connecting import application_name
 from transactions.segments import Ending
 
 INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 20
@@ -207,6 +210,57 @@ async def test_each_duty_is_done_and_nothing_else_is_touched(scene: Scene, engin
     await _watchdog(scene).run_once()
     assert await _now(scene, ruins) == found
     assert engine.handed_over == []
+
+
+_BREAKS = """
+create function audit.breaks() returns trigger language plpgsql as $$
+begin
+    if old.run_id = tg_argv[0] then raise exception 'this run cannot be touched'; end if;
+    return new;
+end $$;
+create trigger breaks before update on surefoot.runs for each row execute function audit.breaks('{run_id}')"""
+
+
+@pytest.mark.parametrize("broken", ["gone from the engine", "running"])
+async def test_one_row_that_cannot_be_touched_keeps_nothing_else_from_going_on(
+    scene: Scene, engine: Engine, database_url: str, broken: str
+) -> None:
+    """Somebody sits, too, on the row of one worker that is dead, and on that of one whose process is gone."""
+    ruins = await _ruin(scene)
+    async with scene.database.all_tenants("register") as session:
+        await register(session, WorkerId("a gone one"), pid=NO_SUCH_PID)
+    await scene.rows("update surefoot.workers set machine = %s where worker_id = 'a gone one'", machine.machine_id())
+    await scene.admin.execute(_BREAKS.format(run_id=ruins.runs[broken]).encode())
+    async with await psycopg.AsyncConnection.connect(database_url) as holder:
+        await holder.execute("select 1 from surefoot.workers where worker_id in ('old', 'a gone one') for update")
+        with pytest.raises(DBAPIError, match="cannot be touched"):
+            await _watchdog(scene).run_once()
+        found = await _now(scene, ruins)
+    dead = {name for name, state in found["workers"].items() if state == "dead"}
+    assert dead == {"dead", "gone"}
+    for name in {"gone from the engine", "ended in the engine"} - {broken}:
+        assert found[name]["segments"] == [(0, "settled", "lost"), (1, "open", None)]
+    for name in {"overdue, waiting", "overdue, running"} - {broken}:
+        assert found[name]["approvals"] == ["expired"]
+    assert f"{ruins.runs['running elsewhere']}:0" in engine.handed_over
+    # What could not be fenced is not handed over.
+    assert (f"{ruins.runs['running']}:0" in engine.handed_over) == (broken != "running")
+
+
+async def test_one_that_has_its_own_row_locked_is_cut_off_and_then_buried(
+    scene: Scene, engine: Engine, database_url: str
+) -> None:
+    """It was cut off while it began a segment, say, which holds the row of its lease until that is committed."""
+    ruins = await _ruin(scene)
+    name = application_name(DEAD)
+    async with await psycopg.AsyncConnection.connect(database_url, application_name=name) as holder:
+        await holder.execute("select 1 from surefoot.workers where worker_id = %s for share", (DEAD,))
+        for _ in range(2):
+            await _watchdog(scene).run_once()
+        assert (await _now(scene, ruins))["workers"][DEAD] == "dead"
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            await holder.execute("select 1")
+    assert f"{ruins.runs['running']}:0" in engine.handed_over
 
 
 class Killed(BaseException):

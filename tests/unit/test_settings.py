@@ -11,6 +11,7 @@ from transactions.retention import FOREVER, Keep
 
 NUMBERS = {
     "SUREFOOT_LEASE_S": ("lease_s", 1),
+    "SUREFOOT_STILL_S": ("still_s", 1),
     "SUREFOOT_WATCHDOG_S": ("watchdog_s", 0.05),
     "SUREFOOT_QUEUE_POLL_S": ("queue_poll_s", 0.05),
     "SUREFOOT_RELAY_POLL_S": ("relay_poll_s", 0.05),

@@ -40,6 +40,19 @@ update surefoot.actions set attempt_deadline_at = greatest(
                       order by a.action_id for no key update)
 returning action_id
 
+-- name: look_first_at_what_came_meanwhile
+-- Once more, when the runs are fenced: what a worker of before committed since the first look. What it has locked now, it
+-- cannot commit any more.
+update surefoot.actions set verify_first = verify_first or state = 'PREPARED', attempt_deadline_at = case when state = 'PREPARED'
+       then attempt_deadline_at
+       else greatest(attempt_deadline_at, cast(:begun_at as timestamptz) + make_interval(secs => attempt_s)) end
+ where action_id in (select a.action_id from surefoot.actions a
+                      where a.kind = 'effect' and a.state = 'PREPARED' and not a.verify_first
+                         or a.state in ('IN_FLIGHT', 'UNKNOWN')
+                            and a.attempt_deadline_at < cast(:begun_at as timestamptz) + make_interval(secs => a.attempt_s)
+                      order by a.action_id for no key update skip locked)
+returning action_id
+
 -- name: fence_open_runs
 -- By more than an execution can have been taken up in what was lost, so that nobody who fences by the generation takes one
 -- of those for newer.

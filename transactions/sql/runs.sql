@@ -175,20 +175,6 @@ update surefoot.runs r set generation = generation + 1, updated_at = clock_times
   from dead where r.run_id = dead.run_id
 returning r.run_id
 
--- name: raise_generations_of_leaving
--- Handed over, it did not die: what the next execution finds counts as progress.
-with leaving as (
-    select r.run_id from surefoot.runs r
-      join surefoot.segments s on s.run_id = r.run_id and s.n = r.segment and s.state = 'open'
-      join dbos.workflow_status d on d.workflow_uuid = r.run_id || ':' || r.segment and d.executor_id = :worker_id
-     where r.state in ('running', 'cancelling') and d.status = 'PENDING'
-     order by r.run_id
-       for no key update of r skip locked
-       for share of d skip locked)
-update surefoot.runs r set generation = generation + 1, steps_seen = -1, updated_at = clock_timestamp()
-  from leaving where r.run_id = leaving.run_id
-returning r.run_id, r.segment
-
 -- name: identity
 select run_id, tenant, agent, input, principal, state, agent_version, state_version, ended_at is not null as ended
   from surefoot.runs where run_id = :run_id

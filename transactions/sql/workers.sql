@@ -10,16 +10,36 @@ update surefoot.workers set lease_until = clock_timestamp() + make_interval(secs
  where worker_id = :worker_id and state = 'live' and lease_until > clock_timestamp()
 returning worker_id
 
--- name: release_if_live
-update surefoot.workers set state = 'released', ended_at = clock_timestamp(), reason = 'stopped'
- where worker_id = :worker_id and state = 'live'
+-- name: fence_and_release_if_live
+-- The runs whose segment it has not ended. Handed over, they did not die: what the next execution finds counts as progress.
+with leaving as (
+    select r.run_id from surefoot.runs r
+      join surefoot.segments s on s.run_id = r.run_id and s.n = r.segment and s.state = 'open'
+      join dbos.workflow_status d on d.workflow_uuid = r.run_id || ':' || r.segment and d.executor_id = :worker_id
+     where r.state in ('running', 'cancelling') and d.status = 'PENDING'
+     order by r.run_id
+       for no key update of r skip locked
+       for share of d skip locked),
+fenced as (
+    update surefoot.runs r set generation = r.generation + 1, steps_seen = -1, event_seq = r.event_seq + 1, updated_at = clock_timestamp()
+      from leaving where r.run_id = leaving.run_id
+    returning r.run_id, r.tenant, r.segment, r.event_seq, r.generation),
+released as (
+    update surefoot.workers set state = 'released', ended_at = clock_timestamp(), reason = 'stopped'
+     where worker_id = :worker_id and state = 'live')
+insert into surefoot.events (run_id, seq, tenant, kind, data, generation)
+select run_id, event_seq, tenant, 'segment.handed_over', jsonb_build_object('segment', segment, 'why', cast(:why as text)), generation
+  from fenced
+returning run_id
 
 -- name: drain_if_live
 update surefoot.workers set draining_at = clock_timestamp() where worker_id = :worker_id and state = 'live' and draining_at is null
 
 -- name: mark_expired
+-- Those whose row somebody has locked are passed over until the next round: the others wait for nobody.
 update surefoot.workers set state = 'dead', ended_at = clock_timestamp(), reason = 'lease expired'
- where state = 'live' and lease_until < clock_timestamp()
+ where worker_id in (select w.worker_id from surefoot.workers w where w.state = 'live' and w.lease_until < clock_timestamp()
+                        for update skip locked)
 returning worker_id
 
 -- name: live_on_machine
@@ -27,7 +47,8 @@ select worker_id, pid, pid_start from surefoot.workers where state = 'live' and 
 
 -- name: mark_gone
 update surefoot.workers set state = 'dead', ended_at = clock_timestamp(), reason = :reason
- where worker_id = :worker_id and state = 'live'
+ where worker_id in (select w.worker_id from surefoot.workers w where w.worker_id = :worker_id and w.state = 'live'
+                        for update skip locked)
 returning worker_id
 
 -- name: try_watchdog_lock
@@ -37,10 +58,11 @@ select set_config('statement_timeout', :hold_ms, true), set_config('lock_timeout
        pg_try_advisory_xact_lock(hashtext('surefoot.watchdog')) as mine
 
 -- name: sessions_of_dead
--- By the name that `connecting.application_name` gives them.
+-- By the name that `connecting.application_name` gives them. Also of those whose lease is over, for that never comes back: one
+-- may have its own row locked, so that nobody can mark it yet.
 select a.pid, a.application_name from pg_stat_activity a
   join surefoot.workers w on a.application_name = 'surefoot ' || right(w.worker_id, 54)
- where a.datname = current_database() and w.state = 'dead'
+ where a.datname = current_database() and (w.state = 'dead' or w.state = 'live' and w.lease_until < clock_timestamp())
 
 -- name: end_session_if_still
 select pg_terminate_backend(a.pid) as ended from pg_stat_activity a

@@ -42,8 +42,9 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
     select coalesce(max(e.epoch), 1) from surefoot.epochs e where e.tenant = 'default'
 $$;
 
--- Where this database is, as far as this server lets one ask: its cluster, the timeline of its log, its own number there.
--- A copy of the files of a cluster that was stopped has all three of the original.
+-- Where this database is, as far as this server lets one ask: its cluster, the timeline of its log, and the numbers there of
+-- the database and of our table in it, which is another one once a dump was put back into the same database. A copy of the
+-- files of a cluster that was stopped has all of the original.
 create function surefoot.whereabouts(out system_id text, out timeline integer, out database_id text)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
@@ -55,7 +56,7 @@ begin
         timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer;
     exception when others then timeline := null;
     end;
-    select d.oid into database_id from pg_database d where d.datname = current_database();
+    select d.oid || '/' || 'surefoot.epochs'::regclass::oid into database_id from pg_database d where d.datname = current_database();
 end $$;
 
 -- A constant default rewrites nothing; from then on a run belongs to the epoch in which it is started.

@@ -20,3 +20,14 @@ create trigger mark_verify_first before insert on surefoot.actions
 -- The API settles, decides and cancels; to claim is a worker's.
 create policy api_claims_nothing on surefoot.actions as restrictive for update to surefoot_api
     using (true) with check (state <> 'IN_FLIGHT');
+
+-- Whoever may write the column, the API among them, cannot have it sent unseen: it is looked for, or it is settled.
+create function surefoot.keep_verify_first() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception '% has to be looked for, or settled, before it is sent: it may have been done in what a restore has lost',
+        old.action_id using errcode = 'check_violation';
+end $$;
+create trigger keep_verify_first before update of verify_first on surefoot.actions
+    for each row when (old.verify_first and not new.verify_first and new.state in ('PREPARED', 'IN_FLIGHT'))
+    execute function surefoot.keep_verify_first();
