@@ -286,7 +286,7 @@ async def of_run(session: AsyncSession, run_id: RunId) -> Sequence[Row]:
 
 
 def _with(row: Row, said: Sequence[Row]) -> Row:
-    """The approval with what was said of it. Of each person the first is kept: a refusal after that stands in the row."""
+    """With what was said of it. Of each person the first is kept: a refusal after that stands in the row."""
     if row["state"] == ApprovalState.REJECTED and all(each["decision"] != "reject" for each in said):
         right = str(row["decided_role"])
         refusal = {
