@@ -29,6 +29,28 @@ def begun_by(stage: Stage, run_id: str) -> list[str]:
     return [row["version"] for row in rows]
 
 
+def began(stage: Stage) -> dict[str, list[str]]:
+    """The same of every run."""
+    rows = stage.rows(
+        "select e.run_id, array_agg(substring(w.version from 'scripted=(\\d+)') order by e.seq) as versions "
+        "from surefoot.events e join surefoot.workers w using (worker_id) "
+        "where e.kind = 'segment.began' group by e.run_id"
+    )
+    return {row["run_id"]: row["versions"] for row in rows}
+
+
+def outlasted_s(stage: Stage) -> dict[str, float]:
+    """How long after it said that it drains a worker has last begun a segment, or recorded anything of a run: each
+    worker that has, in seconds of the database."""
+    rows = stage.rows(
+        "select w.worker_id, extract(epoch from max(did.at) - w.draining_at)::float as s from surefoot.workers w "
+        "join (select worker_id, at from surefoot.events "
+        "union all select worker_id, finished_at from surefoot.steps) did using (worker_id) "
+        "where w.draining_at is not null group by w.worker_id, w.draining_at"
+    )
+    return {row["worker_id"]: row["s"] for row in rows}
+
+
 def reason(stage: Stage, run_id: str) -> str:
     return stage.rows("select reason from surefoot.runs where run_id = %s", run_id)[0]["reason"]
 

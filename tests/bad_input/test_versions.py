@@ -13,7 +13,7 @@ from tests.bad_input.sentences import rows, sentence
 from tests.forked import surefoot as command
 from tests.people import dump
 from tests.races.scenes import VERSION, open_scene
-from transactions import Conflict, Forbidden, InvalidInput, NotFound, Principal, Role, RunState, Tenant
+from transactions import Conflict, Forbidden, InvalidInput, NotFound, Principal, Role, RunId, RunState, Tenant, steering
 from transactions.segments import Ending
 
 Clone = Callable[[str], AbstractContextManager[str]]
@@ -75,6 +75,22 @@ async def test_what_cannot_be_is_refused(
     url, its = runs
     with pytest.raises(refusal, match=words):
         await asked(url, lambda who: call(who, its))
+
+
+@pytest.mark.usefixtures("changes_nothing")
+async def test_what_is_removed_or_over_meanwhile_does_not_keep_the_others_from_being_moved(
+    runs: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, its = runs
+    found = [RunId("nope"), RunId(its["over"]), RunId(its["cancelling"])]
+
+    async def begun_by(*_: Any, after: RunId | None, **__: Any) -> list[RunId]:
+        return [] if after else found
+
+    monkeypatch.setattr(steering, "begun_by", begun_by)
+    moved = await asked(url, lambda who: who.move_all(begun_by=VERSION))
+    assert (moved.run_ids, list(moved.refused)) == ([], found)
+    assert "No run nope" in moved.refused["nope"]
 
 
 @pytest.mark.usefixtures("changes_nothing")

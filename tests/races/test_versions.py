@@ -17,6 +17,7 @@ from transactions import (
     NotFound,
     RunId,
     RunState,
+    Tenant,
     WorkerId,
     diverging,
     messages,
@@ -206,6 +207,15 @@ async def test_an_agent_whose_version_is_gone_takes_no_other_one_back(scene: Sce
     await routed(scene)
     assert await scene.rows("select surefoot.current_version('other')") == [("both",)]
     assert await current(scene) == "both"
+
+
+async def test_the_runs_of_versions_are_counted_by_the_tenant_in_code(scene: Scene) -> None:
+    """Also by who sees the runs of all tenants."""
+    await scene.running(Tenant("b"))
+    for tenant, runs in ((DEFAULT_TENANT, 0), (Tenant("b"), 1)):
+        async with scene.database.all_tenants("read") as session:
+            [row] = await versions.page(session, tenant, limit=5)
+        assert row["runs"] == runs
 
 
 # Handing to the engine.
