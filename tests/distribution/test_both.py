@@ -5,12 +5,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from app import Surefoot
 from app.loading import load_agents
 from app.retention import Retention
-from tests.distribution.test_logins import tampered
+from tests.distribution.test_logins import refused
 from tests.estate import Estate
 from transactions import Database, Forbidden, WorkerId, admitting, versions, workers
 from transactions.access import NO_RIGHT
@@ -119,11 +120,11 @@ async def test_what_a_worker_admits_is_for_the_version_that_carries_it_on(each: 
         assert await admitted_for(people, hands, each) == [("one",)]
 
 
-async def test_control_asked_as_the_owner_it_would_be_for_none(new: Estate) -> None:
-    change = "alter function surefoot.hand_to_engine(text, integer) security {}"
-    with tampered(new, change.format("definer"), change.format("invoker")):
-        async with both(new) as (people, hands):
-            assert await admitted_for(people, hands, new) == [(None,)]
+def test_neither_login_says_which_version_that_is(each: Estate) -> None:
+    for name in ("people", "hands"):
+        with psycopg.connect(each.url(name), autocommit=True) as login:
+            assert refused(login, "select surefoot.ask_engine('r', 0, 'one')")
+            assert not refused(login, "select surefoot.hand_to_engine('r', 0)")
 
 
 async def test_workers_remove_what_is_over_and_people_are_told_that_they_may_not(each: Estate) -> None:

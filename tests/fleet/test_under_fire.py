@@ -5,7 +5,8 @@ import pytest
 from app.crashtest import hosts
 from app.crashtest.fleet import Options, play, text
 
-SMALL = Options(seconds=10, runs=24, seed=1, hits_min=4)
+# How long it takes is measured where nothing else runs: here other tests do.
+SMALL = Options(seconds=8, runs=16, seed=1, hits_min=3, over_s=60.0)
 
 
 async def test_a_small_fleet_under_fire_ends_every_run_right() -> None:

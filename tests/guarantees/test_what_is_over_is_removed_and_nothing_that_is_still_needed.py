@@ -14,7 +14,7 @@ from tests.outside import Outside
 from tests.stage import Stage
 
 _NUMBERS = itertools.count()
-MANY = 2000
+MANY = 800
 # Every call does something else; what is called NAME is another thing in every copy of the run.
 RICH = [
     [("look", {"text": "seen"}), ("note", {"text": "noted"})],

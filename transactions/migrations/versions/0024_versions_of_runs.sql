@@ -68,7 +68,7 @@ end $$;
 
 -- Has a segment executed by the version that can carry its run on. While none of those has a worker it waits for one,
 -- and the watchdog of another version moves or holds it; where there is none at all, the current version takes it up,
--- and holds it with the reason. Under the caller's role: what it may see of runs decides.
+-- and holds it with the reason.
 create function surefoot.hand_to_engine(run_id text, n integer) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

@@ -59,15 +59,15 @@ alter default privileges in schema dbos revoke all on functions from surefoot_ap
 alter default privileges in schema dbos grant select, insert, update, delete on tables to surefoot_worker;
 alter default privileges in schema dbos grant usage, select on sequences to surefoot_worker;
 
--- The one door from a run to the engine: as the owner, who may write there. It takes a segment and a version, and looks at
--- nothing: which version that is (`hand_to_engine`, `enqueue_segment`) is asked under the caller's own role, for the owner sees
--- no more than one tenant's rows, and those who serve all tenants have none.
-alter function surefoot.ask_engine(text, integer, text) security definer;
+-- The one door from a run to the engine: as the owner, who may write there, and who sees every run, for it has the roles that it
+-- has made. Its only argument is a segment: which version that is for (`ask_engine`) is nobody's to say.
+revoke all on function surefoot.ask_engine(text, integer, text) from public, surefoot_app, surefoot_worker;
 do $$
 declare f regprocedure;
 begin
     for f in select p.oid from pg_proc p where p.pronamespace = 'surefoot'::regnamespace
-              and p.proname in ('enqueue_segment', 'hand_to_engine', 'ask_engine') loop
+              and p.proname in ('enqueue_segment', 'hand_to_engine') loop
+        execute format('alter function %s security definer', f);
         execute format('revoke all on function %s from public', f);
         execute format('grant execute on function %s to surefoot_app, surefoot_api, surefoot_worker', f);
     end loop;
