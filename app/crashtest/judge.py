@@ -33,7 +33,8 @@ _ARTIFACTS = "select name, version, sha256 from surefoot.artifacts where run_id 
 # Sends that came to light too late, and who had claimed each of them when.
 _TOO_LATE = """
 select distinct r.action_id, r.attempt, t.worker_id, t.claimed_at
-  from surefoot.receipts r join surefoot.actions a using (action_id) join surefoot.attempts t using (action_id, attempt)
+  from surefoot.receipts r join surefoot.actions a using (action_id)
+  join surefoot.attempts t on t.action_id = r.action_id and t.attempt = r.attempt
  where a.run_id = :run_id and r.contradiction is not null and r.source = 'answer'"""
 _EVENTS = "select seq, generation from surefoot.events where run_id = :run_id order by seq"
 _STEPS = """
