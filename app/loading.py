@@ -1,8 +1,11 @@
 """Find the agents to serve and the consumers to deliver to: entry points, and `module:ATTR,...` of a variable."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 from outbox import Subscription, unique_subscriptions
@@ -70,7 +73,14 @@ def _references(group: str, variable: str, named: str | None) -> Iterator[tuple[
         module, _, attribute = reference.partition(":")
         if not module or not attribute:
             raise InvalidInput(f"{variable} names {reference!r}: write module:ATTRIBUTE.")
-        yield reference, lambda m=module, a=attribute: getattr(import_module(m), a)
+        yield reference, lambda m=module, a=attribute: getattr(_module(m), a)
+
+
+def _module(name: str) -> ModuleType:
+    """Found in the folder that the command was started in, too: a single file needs no installation."""
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    return import_module(name)
 
 
 def _values(

@@ -7,7 +7,7 @@ from typing import Any, cast, get_type_hints
 from pydantic import TypeAdapter
 from pydantic_ai import RunContext
 
-from steps.kinds import Limits
+from steps.kinds import Approval, Limits
 from transactions import Tx
 from transactions.actions import EffectLimits, Safety
 
@@ -124,6 +124,26 @@ def check_requires(requires: Callable[..., Any], body: Callable[..., Any], what:
     mine, names = list(inspect.signature(body).parameters)[1:], [p.name for p in its]
     if mine != names:
         raise ToolError(f"{what}: its requires takes {names} and must take the tool's own parameters {mine}.")
+
+
+def check_approval(approval: Approval[Any, ...], body: Callable[..., Any], what: str) -> None:
+    """Its functions take the tool's own parameters, after a Tx and for `edit` the change. Raises ToolError."""
+    mine = list(inspect.signature(body).parameters)[1:]
+    for name, function, first in (
+        ("when", approval.when, ["tx"]),
+        ("binds", approval.binds, ["tx"]),
+        ("edit", approval.edit, ["tx", "change"]),
+    ):
+        if function is None:
+            continue
+        its = list(inspect.signature(function).parameters.values())
+        if any(p.kind is p.VAR_KEYWORD for p in its):
+            continue
+        if [p.name for p in its[len(first) :]] != mine:
+            raise ToolError(
+                f"{what}: {name} of its approval takes {[p.name for p in its]} and must take {[*first, *mine]}: "
+                f"after the first {len(first)}, the tool's own parameters."
+            )
 
 
 def check_phase(phase: str, what: str) -> None:

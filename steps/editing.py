@@ -66,7 +66,7 @@ class Edit:
         tx = Tx(self.deps, self.run, self.action_id, session)
         try:
             if self.spec.approval.edit is not None:
-                changed = await self._edited(tx, self.spec.approval.edit)
+                changed = {**self.request, **await self._edited(tx, self.spec.approval.edit)}
             elif isinstance(self.change, dict):
                 changed = {**self.request, **self.change}
             else:
@@ -75,7 +75,7 @@ class Edit:
             if unknown := sorted(request.keys() - self.spec.parameters):
                 raise InvalidInput(f"{self.spec.name} has no argument {', '.join(unknown)}: leave it out.")
             self.spec.parse(request)
-            question = await Gate(tx, self.spec, self.agent.version).question(cast(JsonValue, request))
+            return await Gate(tx, self.spec, self.agent.version).asked(cast(JsonValue, request))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -87,9 +87,6 @@ class Edit:
             raise InvalidInput(
                 f"{self.spec.name} cannot be changed so ({failures.words(error)}): give what it lets you edit."
             ) from error
-        if question is None:
-            raise InvalidInput(f"Changed so, {self.spec.name} needs no approval: reject it, and say what to ask for.")
-        return question
 
     async def _edited(self, tx: Tx[Any], edit: Callable[..., Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
         """What the tool's own `edit` makes of it, in the time that a transaction has."""

@@ -41,7 +41,13 @@ class Gate:
             asks = approval.when(self.tx, **arguments)
             if not (await asks if inspect.isawaitable(asks) else asks):
                 return None
-        bound = request
+        return await self.asked(request)
+
+    async def asked(self, request: JsonValue) -> Question:
+        """The same, whatever the rule says of it: a person decides on this call."""
+        approval = self.spec.approval
+        assert approval is not None
+        arguments, bound = self.spec.parse(cast("dict[str, Any]", request)), request
         if approval.binds is not None:
             bound = cast(JsonValue, _JSON.dump_python(dict(await approval.binds(self.tx, **arguments)), mode="json"))
         return Question(

@@ -122,8 +122,8 @@ class Approval(Generic[D, P]):
     references (an artifact's version and hash, the system it goes to); default: the arguments. when: whether this call
     is asked about at all, and `policy`, its name for people; default: always. people_min: so many different people.
     not_requester: not who started the run. expires: how long the question stands, and the approval holds. remind: how
-    often those who are subscribed to `approval.reminder` are told. edit: makes the new arguments from what an approver
-    changes; default: the change is some of the arguments.
+    often those who are subscribed to `approval.reminder` are told. edit: makes of what an approver
+    gives the arguments to change; default: what they give is that. A `ValueError` of it is told to them in its words.
 
     All of it is computed when asking and again, in the transaction of the claim, when doing: what is not as it was
     approved is asked for anew.
@@ -150,6 +150,8 @@ class Approval(Generic[D, P]):
             raise ValueError(f"Approval(people_min={self.people_min!r}): give 1 to {PEOPLE_MAX}.")
         if self.when is not None and self.policy == "always":
             raise ValueError("Approval(when=...): name the rule for people too, such as policy='refunds above 1000'.")
+        if self.when is None and self.policy != "always":
+            raise ValueError(f"Approval(policy={self.policy!r}): give the rule itself, too: when=FUNCTION.")
         if self.escalate is not None and self.escalate.after >= self.expires:
             raise ValueError("Approval(escalate=...): it has to come before the question expires.")
 

@@ -9,6 +9,7 @@ from pydantic_ai import FunctionToolset, RunContext
 
 from steps.declaring import (
     ToolError,
+    check_approval,
     check_async,
     check_before,
     check_first,
@@ -259,6 +260,8 @@ class Tools(FunctionToolset[D], Generic[D]):
             check_before(before, body, f"{kind} {name}")
         if requires is not None:
             check_requires(requires, body, f"{kind} {name}")
+        if approval is not None:
+            check_approval(approval, body, f"{kind} {name}")
         if phase is not None:
             check_phase(phase, f"{kind} {name}")
         if name in self.specs and (undoes or self.specs[name].undoes):

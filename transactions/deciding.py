@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from transactions import actions, approvals, principals, revisions, waits
 from transactions.approvals import Question
+from transactions.canonical import canonical_json
 from transactions.database import fetch_all, fetch_one
 from transactions.errors import Conflict, Forbidden, InvalidInput, NotFound
 from transactions.events import Event, number
@@ -24,6 +25,7 @@ from transactions.words import check_words
 _APPROVALS = load("approvals")
 _RUNS = load("runs")
 
+REJECTED_WITH_CHANGES = "A rejection changes nothing: approve with the changes, or reject without them."
 Decision = Literal["approve", "reject"]
 Row = Mapping[str, Any]
 
@@ -47,7 +49,7 @@ async def decide(session: AsyncSession, approval_id: ApprovalId, said: Said) -> 
     """
     check_words(said.who.name, said.reason)
     if said.changed is not None and said.decision == "reject":
-        raise InvalidInput("A rejection changes nothing: approve with the changes, or reject without them.")
+        raise InvalidInput(REJECTED_WITH_CHANGES)
     seen = await fetch_one(session, _APPROVALS["get"], approval_id=approval_id)
     if seen is None:
         raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
@@ -133,6 +135,9 @@ async def _settle(session: AsyncSession, approval: Row, said: Said, right: str, 
 
 async def _change(session: AsyncSession, approval: Row, said: Said, changed: Question) -> Row:
     """Have the call mean a revision of its action, and ask for that one's approval instead. Its row, locked."""
+    then, now = [approval["arguments"], approval["binding"]], [changed.arguments, changed.binding]
+    if canonical_json(then) == canonical_json(now):
+        raise InvalidInput("That changes nothing: approve it as it is, or say what to change.")
     revision = await revisions.revise(session, ActionId(approval["action_id"]), changed, by=said.who.name)
     await number(
         session,

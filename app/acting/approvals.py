@@ -7,7 +7,19 @@ from pydantic import JsonValue
 
 from app.acting.base import Base, told_in_words
 from steps.editing import Edit
-from transactions import ActionId, ApprovalId, Role, RunId, UnknownAgent, actions, approvals, deciding, revisions, runs
+from transactions import (
+    ActionId,
+    ApprovalId,
+    InvalidInput,
+    Role,
+    RunId,
+    UnknownAgent,
+    actions,
+    approvals,
+    deciding,
+    revisions,
+    runs,
+)
 from transactions.deciding import Decision, Said
 from transactions.words import checked_json
 
@@ -37,6 +49,8 @@ class ApprovalActs(Base):
         new action and a new approval, decided in the same commit; where several people have to agree, the others are
         asked about it. Raises NotFound, Forbidden, Conflict, InvalidInput, UnknownAgent (to change what it does).
         """
+        if changes is not None and decision == "reject":
+            raise InvalidInput(deciding.REJECTED_WITH_CHANGES)
         if changes is not None:
             checked_json("changes", changes, bytes_max=revisions.REQUEST_BYTES_MAX)
         edit = None if changes is None else await self._edit(approval_id, changes)

@@ -33,9 +33,8 @@ def pending() -> None:
     """What waits for a decision, of whom, and exactly what it is bound to."""
     rows = ask(lambda who: who.pending_approvals())
     for row in rows:
-        several = f" ({row['people_min']} different people)" if row["people_min"] > 1 else ""
-        print(f"{row['approval_id']}\n  needs {' or '.join(row['approvers'])}{several}", end=" ")
-        print(f"before {row['expires_at'].strftime(_TIME)}, by the policy: {row['policy']}")
+        print(row["approval_id"])
+        _print_asked(row, row["policy"])
         if row["agreed"]:
             print(f"  agreed: {', '.join(row['agreed'])}")
         _print_bound(row)
@@ -49,12 +48,26 @@ def show(approval_id: Id) -> None:
     row = ask(lambda who: who.approval(approval_id))
     why = f": {row['reason']}" if row["reason"] else ""
     print(f"{row['approval_id']}\n  {row['state']}{why}")
+    _print_asked(row, (row["terms"] or {}).get("policy"))
     _print_bound(row)
     for said in row["decisions"]:
         known = "" if said["authenticated"] else " (unauthenticated)"
         why = f": {said['reason']}" if said["reason"] else ""
         print(f"  {said['at'].strftime(_TIME)} {said['decided_by']}{known} as {said['in_right_of']}: ", end="")
         print(f"{said['decision']}{why}")
+
+
+def _print_asked(row: Mapping[str, Any], policy: str | None) -> None:
+    """Of whom, how many, until when, by which rule, and who may not."""
+    whom = " or ".join(row["approvers"] or [row["approver"]])
+    several = f" ({row['people_min']} different people)" if row["people_min"] > 1 else ""
+    print(f"  needs {whom}{several} before {row['expires_at'].strftime(_TIME)}", end="")
+    print(f", by the policy: {policy}" if policy else "")
+    if row.get("escalates_to"):
+        print(f"  or, from {row['escalates_at'].strftime(_TIME)} on, {' or '.join(row['escalates_to'])}")
+    if row["requester"]:
+        print(f"  run {row['run_id']} was started by {row['requester']}", end="")
+        print(", who may not decide" if row["not_requester"] else "")
 
 
 def _print_bound(row: Mapping[str, Any]) -> None:

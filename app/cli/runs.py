@@ -95,7 +95,8 @@ def list_runs(
     rows = ask(lambda who: who.runs(state=state, limit=limit))
     for row in rows:
         waiting = f" for {', '.join(row['waiting_for'])}" if row["waiting_for"] else ""
-        todo = f"; {row['what_to_do']}" if row["what_to_do"] else ""
+        ended_so = row["reason"] if row["state"] in (RunState.FAILED, RunState.HELD) else None
+        todo = "".join(f"; {words}" for words in (ended_so, row["what_to_do"]) if words)
         print(
             f"{row['run_id']}  {row['created_at']:%Y-%m-%d %H:%M:%S}  {row['agent']:20}  {_state(row)}{waiting}{todo}"
         )

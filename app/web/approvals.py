@@ -35,6 +35,7 @@ class PendingView(BaseModel):
     difference: JsonValue
     requested_at: datetime
     expires_at: datetime
+    escalates_at: datetime | None
 
 
 class SaidView(BaseModel):
@@ -57,6 +58,11 @@ class ApprovalView(BaseModel):
     arguments: JsonValue
     binding: JsonValue
     terms: JsonValue
+    approvers: list[str] | None
+    people_min: int
+    not_requester: bool
+    escalates_at: datetime | None
+    escalates_to: list[str] | None
     requester: str | None
     supersedes: str | None
     difference: JsonValue

@@ -46,6 +46,7 @@ ATTEMPT_S = 3.0
 ARTIFACT = "$artifact"
 # What was made before a transaction, by run.
 THOUGHTS: dict[str, str] = {}
+TRIFLE = 3.0
 MANAGER = Approval[Any, [str]](by="role:manager", expires=timedelta(days=3))
 
 
@@ -178,7 +179,11 @@ async def gated_note(tx: Tx[Deps], text: str) -> int:
     return await _note(tx, text)
 
 
-@tools.transaction(approval=MANAGER)
+def is_no_trifle(tx: Tx[Deps], amount: float) -> bool:
+    return amount != TRIFLE
+
+
+@tools.transaction(approval=Approval(by="role:manager", when=is_no_trifle, policy="no trifle"))
 async def gated_amount(tx: Tx[Deps], amount: float) -> int:
     """Write down a number, once a manager has agreed."""
     return await _note(tx, str(amount))

@@ -30,6 +30,7 @@ HOUR = timedelta(hours=1)
         ({"by": "role:a", "people_min": 0}, "give 1 to 10"),
         ({"by": "role:a", "expires": timedelta(0)}, "give a positive time"),
         ({"by": "role:a", "remind": timedelta(seconds=1)}, "give at least a minute"),
+        ({"by": "role:a", "policy": "large ones"}, "give the rule itself, too: when=FUNCTION"),
         ({"by": "role:a", "when": lambda tx: True}, "name the rule for people too"),
         ({"by": "role:a", "expires": HOUR, "escalate": Escalation(HOUR, "role:b")}, "before the question expires"),
     ],

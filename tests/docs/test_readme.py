@@ -1,6 +1,8 @@
 """The README's code runs as it stands, given only the names it says are the reader's own."""
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from pydantic_ai.models.test import TestModel
 
 import steps
 from app import Surefoot
+from tests.forked import plain_environment
+from tests.kit import until
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("app", "steps", "transactions", "outbox")
@@ -53,3 +57,28 @@ def test_every_link_of_every_readme_leads_somewhere() -> None:
         prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#]+)", prose):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_agent_of_ones_own_runs_as_the_readme_says(database_url: str, tmp_path: Path) -> None:
+    """In a folder that is installed nowhere, with the commands that stand below it."""
+    code = re.search(r"```python\n(# refunds\.py\n.*?)```", (ROOT / "app" / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    (tmp_path / "refunds.py").write_text(code[1])
+    surefoot = Path(sys.executable).with_name("surefoot")
+    env = {**plain_environment(), "DATABASE_URL": database_url, "SUREFOOT_AGENTS": "refunds:refunds"}
+
+    def command(*words: str) -> str:
+        done = subprocess.run([surefoot, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert "waiting for approval" in command("run", "refunds", "--input", "Refund A-7")
+    [approval_id] = re.findall(r"^\S+/refund$|^\S+:refund$", command("approvals", "list"), re.MULTILINE)
+    assert "goes on" in command("approvals", "approve", approval_id, "--changes", '{"amount": 900}')
+    worker = subprocess.Popen([surefoot, "worker"], cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+    try:
+        until("it is refunded", lambda: "completed" in command("runs", "list"))
+    finally:
+        worker.terminate()
+        worker.wait()
+    [line] = (tmp_path / "bank.txt").read_text().splitlines()
+    assert line.endswith(" A-7 900")

@@ -3,8 +3,10 @@
 import pytest
 
 from steps.gate import Gate
+from tests.agents.scripted import TRIFLE
 from tests.kit import until
 from tests.stage import Call, Stage
+from transactions import InvalidInput
 
 SEND: Call = ("gated_send_draft", {"name": "letter"})
 NOTE: Call = ("note", {"text": "behind"})
@@ -82,6 +84,18 @@ def test_what_the_person_changed_is_sent_and_the_model_is_told(stage: Stage) -> 
     assert second["binding"] == {"name": "letter, edited", "text": "a better text"}
     said = stage.rows("select message::text as said from surefoot.model_messages where run_id = %s", run_id)
     assert any("An approver changed the arguments of gated_send_draft" in row["said"] for row in said)
+
+
+def test_a_person_may_approve_so_little_that_nobody_would_have_been_asked(stage: Stage) -> None:
+    stage.working()
+    run_id = stage.script([("gated_amount", {"amount": 1e6})])
+    stage.until_state(run_id, "waiting")
+    [asked] = stage.approvals(run_id)
+    with pytest.raises(InvalidInput, match="That changes nothing: approve it as it is"):
+        stage.says("ada", "approve", asked["approval_id"], changes={"amount": 1e6})
+    stage.says("ada", "approve", asked["approval_id"], changes={"amount": TRIFLE})
+    stage.until_state(run_id, "completed")
+    assert [note["text"] for note in stage.notes(run_id)] == [str(TRIFLE)]
 
 
 def test_what_is_edited_after_the_approval_is_what_is_sent_and_the_old_approval_is_not_reused(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.models.test import TestModel
 
-from steps import Action, RunLimits, ToolError, Tools, after, durable
+from steps import Action, Approval, RunLimits, ToolError, Tools, after, durable
 from steps.spec import Spec
 from transactions import InvalidInput, Tenant, Tx, keys
 from transactions.undo import Way
@@ -248,3 +248,19 @@ def test_an_answer_that_postgres_cannot_store_is_kept_as_far_as_it_can() -> None
 
     assert send is not None
     assert tools.specs["send"].keep("half \ud800, nul \0") == "half \ufffd, nul \ufffd"
+
+
+@pytest.mark.parametrize("name", ["when", "binds", "edit"])
+def test_what_an_approval_computes_takes_the_tools_own_parameters(name: str) -> None:
+    tools = Tools[None](id="t")
+
+    async def mistaken(order: str, amount: int) -> Any: ...
+
+    terms: Any = {"policy": "large ones"} if name == "when" else {}
+    approval = Approval[None, ...](by="role:a", **{name: mistaken}, **terms)
+    with pytest.raises(
+        ToolError, match=rf"{name} of its approval takes .+ and must take \['tx', .*'order', 'amount'\]"
+    ):
+
+        @tools.effect(at_most_once=True, approval=approval)
+        async def refund(action: Action[None], order: str, amount: int) -> str: ...  # pyright: ignore

@@ -128,7 +128,8 @@ select d.entry_id, d.consumer, e.topic, e.key, e.run_id, d.state, coalesce(o.sta
   from surefoot.outbox_deliveries d join surefoot.outbox_entries e using (entry_id)
   left join surefoot.outbox_open o using (entry_id, consumer)
  where d.tenant = :tenant
-   and case when cast(:state as text) is null then o.entry_id is not null else cast(:state as text) in (d.state, o.standing)
+   -- A parked effect waits for a decision or for a person: it is among the approvals or on the desk.
+   and case when cast(:state as text) is null then o.entry_id is not null and not (d.consumer = 'effect' and d.state = 'parked') else cast(:state as text) in (d.state, o.standing)
             and (d.consumer <> 'effect' or d.state <> 'dead' or o.entry_id is not null) end
    and (cast(:topic as text) is null or e.topic = :topic)
  order by e.created_at, e.key_seq, d.entry_id, d.consumer limit :limit
