@@ -268,18 +268,34 @@ async def pending(session: AsyncSession, tenant: Tenant, *, limit: int) -> Seque
 
 
 async def get(session: AsyncSession, approval_id: ApprovalId) -> Row:
-    """The approval's row with its `decisions`, one for each person who said something. Raises NotFound."""
+    """The approval's row with its `decisions`, in their order. Raises NotFound."""
     row = await fetch_one(session, _APPROVALS["get"], approval_id=approval_id)
     if row is None:
         raise NotFound(f"No approval {approval_id}: see `surefoot approvals list`.")
     said = await fetch_all(session, _APPROVALS["decisions_of"], approval_id=approval_id)
-    return {**row, "decisions": said}
+    return _with(row, said)
 
 
 async def of_run(session: AsyncSession, run_id: RunId) -> Sequence[Row]:
     """Every approval that a run has asked for, in that order, with its `decisions`."""
     said = await fetch_all(session, _APPROVALS["decisions_of_run"], run_id=run_id)
     return [
-        {**row, "decisions": [each for each in said if each["approval_id"] == row["approval_id"]]}
+        _with(row, [each for each in said if each["approval_id"] == row["approval_id"]])
         for row in await fetch_all(session, _APPROVALS["of_run"], run_id=run_id)
     ]
+
+
+def _with(row: Row, said: Sequence[Row]) -> Row:
+    """With what was said of it. Of each person the first is kept: a refusal after that stands in the row."""
+    if row["state"] == ApprovalState.REJECTED and all(each["decision"] != "reject" for each in said):
+        right = str(row["decided_role"])
+        refusal = {
+            "decision": "reject",
+            "decided_by": row["decided_by"],
+            "in_right_of": right if right.startswith("user:") else f"role:{right}",
+            "authenticated": row["authenticated"],
+            "reason": row["reason"],
+            "at": row["decided_at"],
+        }
+        said = [*said, refusal]
+    return {**row, "decisions": said}

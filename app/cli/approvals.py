@@ -48,7 +48,8 @@ def show(approval_id: Id) -> None:
     row = ask(lambda who: who.approval(approval_id))
     why = f": {row['reason']}" if row["reason"] else ""
     print(f"{row['approval_id']}\n  {row['state']}{why}")
-    _print_asked(row, (row["terms"] or {}).get("policy"))
+    terms = cast("dict[str, Any]", row["terms"] or {})
+    _print_asked(row, terms.get("policy"))
     _print_bound(row)
     for said in row["decisions"]:
         known = "" if said["authenticated"] else " (unauthenticated)"

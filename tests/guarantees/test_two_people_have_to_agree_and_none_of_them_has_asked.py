@@ -46,6 +46,20 @@ def test_one_of_two_may_refuse(stage: Stage) -> None:
     assert stage.told(run_id) == [["twice_gated_send", "denied", "cleo refused it: not now"]]
 
 
+def test_one_who_agreed_may_think_again_and_is_shown_to_have(stage: Stage) -> None:
+    process, client = stage.serve()
+    run_id = asked(stage)
+    [approval] = stage.approvals(run_id)
+    stage.says("bob", "approve", approval["approval_id"])
+    stage.says("bob", "reject", approval["approval_id"], reason="on second thought")
+    shown = client.get(f"/approvals/{approval['approval_id']}").json()["decisions"]
+    assert [(said["decision"], said["decided_by"], said["reason"]) for said in shown] == [
+        ("approve", "bob", None),
+        ("reject", "bob", "on second thought"),
+    ]
+    assert process.exit_code() is None
+
+
 def test_one_who_loses_the_right_after_both_agreed_makes_it_be_asked_anew(stage: Stage) -> None:
     worker = stage.working()
     run_id = asked(stage)
