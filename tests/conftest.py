@@ -1,8 +1,6 @@
 """Real parts for every test: one embedded Postgres, a database of its own for each test, the outside world."""
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,7 +15,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from app import wiring
 from app.loading import load_agents
-from tests.kit import Site, World, Zygote
+from tests.kit import Site, World, Zygote, open_folder
 from transactions import Database
 from transactions.local import LocalPostgres, join
 
@@ -44,17 +42,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
-    """The server of this test session, with the template that each test's database is cloned from.
-
-    In a folder that every user can enter, so that it stays there when the tests run as root.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="surefoot-tests-"))
-    folder.chmod(0o755)
-    with join(folder, database="template") as server:
+    """The server of this test session, with the template that each test's database is cloned from."""
+    with open_folder() as folder, join(folder, database="template") as server:
         wiring.migrate_database(server.url, load_agents("tests.agents.scripted:AGENTS"))
         yield server
         server.leave(force=True)
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")
