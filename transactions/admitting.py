@@ -170,10 +170,10 @@ async def _found(session: AsyncSession) -> Mapping[str, Any]:
     """What waits and what runs; what nobody is there for takes no slot of a limit any more."""
     found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE, idle_s=_IDLE_S)
     assert found is not None, "the migration has put the row"
-    agents = sorted({row["agent"] for row in found["running"] if not _rooms(found, row["agent"])})
-    if not found["live"] or not agents:
+    if not found["live"]:
         return found
-    if not await fetch_all(session, _QUEUE["take_back_if_nobody_serves"], agents=agents):
+    agents = sorted({row["agent"] for row in found["running"] if not _rooms(found, row["agent"])})
+    if not agents or not await fetch_all(session, _QUEUE["take_back_if_nobody_serves"], agents=agents):
         return found
     found = await fetch_one(session, _QUEUE["look"], per_lane=_PER_LANE, idle_s=_IDLE_S)
     assert found is not None
