@@ -103,7 +103,10 @@ async def old_versions(session: AsyncSession, group: Group, after: After, *, lim
     """
     found = await fetch_all(session, _REMOVAL["old_versions"], **_page(group, after, limit))
     kept: Counter[str] = Counter()
-    items, rows = await _remove_versions(session, group, found, kept)
+    done = {*await _done(session, sorted({row["run_id"] for row in found}), Counter())}
+    if left := sum(row["run_id"] not in done for row in found):
+        kept["its run is not done"] += left
+    items, rows = await _remove_versions(session, group, [row for row in found if row["run_id"] in done], kept)
     return Batch(items, rows, kept, _next(found, limit))
 
 

@@ -96,8 +96,26 @@ select r.run_id as id, w.why from surefoot.runs r cross join lateral (select cas
                         and m.tenant = f.tenant and not m.run_id = any(:run_ids))
              or exists (select 1 from surefoot.runs m where m.input @? '$.**.sha256'
                         and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256)
-                        and m.tenant = f.tenant and not m.run_id = any(:run_ids))))
+                        and m.tenant = f.tenant and not m.run_id = any(:run_ids))
+             or exists (select 1 from surefoot.actions m where m.result @? '$.**.sha256'
+                        and surefoot.references_in(m.result) @> array[f.sha256 || ' ' || f.version || ' ' || f.name]
+                        and m.tenant = f.tenant and not m.run_id = any(:run_ids))
+             or exists (select 1 from surefoot.runs m where m.output @? '$.**.sha256'
+                        and surefoot.references_in(m.output) @> array[f.sha256 || ' ' || f.version || ' ' || f.name]
+                        and m.tenant = f.tenant and not m.run_id = any(:run_ids))
+             or exists (select 1 from surefoot.model_messages m join surefoot.runs o using (run_id)
+                         where m.message::text ~ '[0-9a-f]{64}' and surefoot.hashes_in(m.message) @> array[f.sha256]
+                           and m.tenant = f.tenant and o.ended_at is null)))
          then 'another run refers to an artifact of it'
+    when exists (select 1 from surefoot.artifacts f where f.run_id = r.run_id and (
+             exists (select 1 from surefoot.outbox_entries m join surefoot.outbox_deliveries d using (entry_id)
+                      where m.payload @? '$.**.sha256'
+                        and jsonb_path_query_array(m.payload, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                        and m.tenant = f.tenant and d.state not in ('delivered', 'discarded'))
+             or exists (select 1 from surefoot.schedules m where m.input @? '$.**.sha256'
+                        and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                        and m.tenant = f.tenant and m.removed_at is null)))
+         then 'a delivery that is open or dead, or a schedule, refers to an artifact of it'
     when exists (select 1 from surefoot.approvals p join surefoot.approvals o on o.supersedes = p.approval_id
                   where p.run_id = r.run_id and not o.run_id = any(:run_ids))
          then 'an approval of another run supersedes one of it'
@@ -226,7 +244,7 @@ select count(*) as items, count(*) + (select count(*) from taken) + (select coun
 
 -- name: old_versions
 -- Versions that a later one has replaced, of runs that are over. A result that a call's small value stands for goes with its run.
-select f.name || ' ' || f.version as id, f.created_at as at, f.name, f.version from surefoot.artifacts f join surefoot.runs r using (run_id)
+select f.name || ' ' || f.version as id, f.created_at as at, f.name, f.version, f.run_id from surefoot.artifacts f join surefoot.runs r using (run_id)
  where f.tenant = :tenant and r.agent = :agent and r.ended_at is not null and f.result_of is null
    and f.created_at <= statement_timestamp() - make_interval(secs => :keep_s)
    and (f.created_at, f.name || ' ' || f.version) > (cast(:after_at as timestamptz), cast(:after_id as text))
@@ -234,6 +252,7 @@ select f.name || ' ' || f.version as id, f.created_at as at, f.name, f.version f
  order by f.created_at, f.name || ' ' || f.version limit :limit
 
 -- name: remove_versions_if_nothing_refers_to_them
+-- That the call which saved a version answered with it is no reason to keep it.
 with old as (
     select f.tenant, f.name, f.version from surefoot.artifacts f
       join unnest(cast(:names as text[]), cast(:versions as integer[])) as o (name, version) using (name, version)
@@ -244,7 +263,21 @@ with old as (
        and not exists (select 1 from surefoot.approvals m where m.binding @? '$.**.sha256'
                           and jsonb_path_query_array(m.binding, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)
        and not exists (select 1 from surefoot.runs m where m.input @? '$.**.sha256'
-                          and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)),
+                          and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256) and m.tenant = f.tenant)
+       and not exists (select 1 from surefoot.actions m where m.result @? '$.**.sha256' and m.action_id is distinct from f.action_id
+                          and surefoot.references_in(m.result) @> array[f.sha256 || ' ' || f.version || ' ' || f.name] and m.tenant = f.tenant)
+       and not exists (select 1 from surefoot.runs m where m.output @? '$.**.sha256'
+                          and surefoot.references_in(m.output) @> array[f.sha256 || ' ' || f.version || ' ' || f.name] and m.tenant = f.tenant)
+       and not exists (select 1 from surefoot.model_messages m join surefoot.runs o using (run_id)
+                        where m.message::text ~ '[0-9a-f]{64}' and surefoot.hashes_in(m.message) @> array[f.sha256]
+                          and m.tenant = f.tenant and o.ended_at is null)
+       and not exists (select 1 from surefoot.outbox_entries m join surefoot.outbox_deliveries d using (entry_id)
+                        where m.payload @? '$.**.sha256'
+                          and jsonb_path_query_array(m.payload, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                          and m.tenant = f.tenant and d.state not in ('delivered', 'discarded'))
+       and not exists (select 1 from surefoot.schedules m where m.input @? '$.**.sha256'
+                          and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256)
+                          and m.tenant = f.tenant and m.removed_at is null)),
 gone as (
     delete from surefoot.artifacts f using old o where f.tenant = o.tenant and f.name = o.name and f.version = o.version
     returning f.object, f.tenant, f.store),

@@ -24,4 +24,12 @@ create index concurrently if not exists actions_mentions on surefoot.actions
 create index concurrently if not exists approvals_mentions on surefoot.approvals
  using gin (jsonb_path_query_array(binding, '$.**.sha256') jsonb_path_ops) with (fastupdate = off) where binding @? '$.**.sha256';
 create index concurrently if not exists runs_mentions on surefoot.runs
- using gin (jsonb_path_query_array(input, '$.**.sha256') jsonb_path_ops) with (fastupdate = off) where input @? '$.**.sha256'
+ using gin (jsonb_path_query_array(input, '$.**.sha256') jsonb_path_ops) with (fastupdate = off) where input @? '$.**.sha256';
+create index concurrently if not exists runs_answers_mention on surefoot.runs
+ using gin (surefoot.references_in(output)) with (fastupdate = off) where output @? '$.**.sha256';
+create index concurrently if not exists actions_answers_mention on surefoot.actions
+ using gin (surefoot.references_in(result)) with (fastupdate = off) where result @? '$.**.sha256';
+create index concurrently if not exists outbox_entries_mention on surefoot.outbox_entries
+ using gin (jsonb_path_query_array(payload, '$.**.sha256') jsonb_path_ops) with (fastupdate = off) where payload @? '$.**.sha256';
+create index concurrently if not exists model_messages_mention on surefoot.model_messages
+ using gin (surefoot.hashes_in(message)) with (fastupdate = off) where message::text ~ '[0-9a-f]{64}'

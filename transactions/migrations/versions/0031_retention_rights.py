@@ -27,7 +27,7 @@ _UPDATES: Mapping[str, str] = MappingProxyType({
     "outbox_keys": "last_seq",
     "runs": "event_seq, messages_removed_at, events_removed_at, outbox_removed_at",
 })  # fmt: skip
-_READS = ("agents", "limits", "tenants")
+_READS = ("agents", "limits", "schedules", "tenants")
 _ENGINE = ("workflow_status", "workflow_input", "workflow_output", "operation_outputs")
 
 
