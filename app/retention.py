@@ -22,6 +22,7 @@ from transactions.retention import FOREVER, POLICY_KINDS, Group, Keep, Kind, Pol
 
 _log = logging.getLogger("surefoot.retention")
 _LIMIT_MIN, _LIMIT, _LIMIT_MAX = 10, 100, 500
+_MORE = 4  # times as many, where a batch has to hold everything that goes
 _SLOW_S, _QUICK_S = 0.5, 0.1
 _PAUSE_S_MIN = 0.02
 _SELDOM = 60.0  # what grows slowly is looked at so many times as seldom
@@ -43,6 +44,12 @@ class Removed:
     rows: int = 0
     kept: Counter[str] = field(default_factory=Counter[str])
     more: bool = False
+
+    def count(self, batch: Batch) -> None:
+        """One more batch was done."""
+        self.items += batch.items
+        self.rows += batch.rows
+        self.kept += batch.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +126,12 @@ class Retention:
                 except _Busy:
                     removed.more = True
                     return removed
-                removed.items += batch.items
-                removed.rows += batch.rows
-                removed.kept += batch.kept
-                after = batch.next
                 took_s = time.monotonic() - began
-                limit = _fitting(limit, took_s)
+                if dry and batch.next == share.first:  # removed from the front, and rolled back: it is all there again
+                    limit *= _MORE
+                else:
+                    removed.count(batch)
+                    after, limit = batch.next, _fitting(limit, took_s)
                 await asyncio.sleep(max(_PAUSE_S_MIN, self.rest * took_s))
         return removed
 

@@ -1,5 +1,6 @@
 """Retention beside everything else that may happen to a run that is over, and what each kind of it takes and leaves."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.retention import Retention
 from tests import retained
 from tests.races.interleave import Pace, in_lanes
 from tests.races.scenes import ADA, AGENT, BOB, Scene, register
@@ -35,7 +37,7 @@ from transactions import (
 from transactions.artifacts import Stored
 from transactions.outbox import Delivery
 from transactions.removal import START, Batch
-from transactions.retention import FOREVER, Group
+from transactions.retention import FOREVER, Group, Keep
 
 INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 100
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
@@ -460,6 +462,28 @@ async def test_workers_go_that_ended_long_ago_and_that_nothing_goes_by(scene: Sc
         assert (await leftovers.workers(session, keep_s=KEEP_S, limit=10)).items == 1
     left = await scene.rows("select worker_id from surefoot.workers order by 1")
     assert [name for (name,) in left] == ["ada", "bob", "claims", "eve", "executes", "lately"]
+
+
+async def test_what_would_go_is_counted_once_and_to_its_end_however_much_it_is(scene: Scene) -> None:
+    async with scene.database.all_tenants("register") as session:
+        await register(session, WorkerId("old"))
+    await scene.rows("update surefoot.workers set state = 'dead', ended_at = now() - interval '2 hours'")
+    ((names,),) = await scene.rows(
+        "select string_agg(quote_ident(column_name), ', ') from information_schema.columns where table_schema ="
+        " 'surefoot' and table_name = 'workers' and column_name <> 'worker_id'"
+    )
+    await scene.rows(
+        f"insert into surefoot.workers (worker_id, {names}) select 'old ' || n, {names} from surefoot.workers,"
+        " generate_series(1, 600) n where worker_id = 'old'"
+    )
+    ((there,),) = await scene.rows("select count(*) from surefoot.workers")
+    loop = Retention(scene.database, Keep(workers=KEEP_S), lambda: None, rest=0)
+    async with asyncio.timeout(20):
+        dry = await loop.go_through("workers", by="ada", dry=True)
+    assert (dry.items, dry.more) == (there, False)
+    assert await scene.rows("select count(*) from surefoot.workers") == [(there,)]
+    done = await loop.go_through("workers", by="ada")
+    assert (done.items, done.more) == (there, False)
 
 
 async def test_tokens_go_that_are_good_for_nothing_for_long(scene: Scene) -> None:
