@@ -20,11 +20,13 @@ from transactions.access import NO_RIGHT
 from transactions.removal import START, After, Batch
 from transactions.retention import FOREVER, POLICY_KINDS, Group, Keep, Kind, PolicyKind
 
+WORKERS = "workers"  # who removed it
 _log = logging.getLogger("surefoot.retention")
 _LIMIT_MIN, _LIMIT, _LIMIT_MAX = 10, 100, 500
 _MORE = 4  # times as many, where a batch has to hold everything that goes
 _SLOW_S, _QUICK_S = 0.5, 0.1
 _PAUSE_S_MIN = 0.02
+_BUSY_S = 0.1  # about so long a batch takes
 _SELDOM = 60.0  # what grows slowly is looked at so many times as seldom
 SELDOM: Sequence[Kind] = ("orphans", "counters", "numbers", "workers", "tokens", "records")
 KINDS: Sequence[Kind] = get_args(Kind)
@@ -61,10 +63,6 @@ class Share:
     step: Step
 
 
-class _Busy(Exception):
-    """Another worker is at it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Retention:
     """`every_s`: how long after the last pass of any worker the next one begins. `rest`: how many times as long as a
@@ -98,7 +96,7 @@ class Retention:
             async with self.database.removing("retention.begin") as session:
                 due = await retention.begin_pass_if_due(session, kind, every_s=every_s)
             if due:
-                done.append(await self.go_through(kind, by="workers"))
+                done.append(await self.go_through(kind, by=WORKERS))
         for removed in done:
             if removed.rows:
                 _log.info("removed %d %s in %d rows", removed.items, removed.kind, removed.rows)
@@ -121,11 +119,10 @@ class Retention:
                     removed.more = True
                     return removed
                 began = time.monotonic()
-                try:
-                    batch = await self._batch(kind, share, after, limit, by=by, dry=dry)
-                except _Busy:
-                    removed.more = True
-                    return removed
+                batch = await self._batch(kind, share, after, limit, by=by, dry=dry)
+                if batch is None:  # another process is at one of its own
+                    await asyncio.sleep(_BUSY_S * random.uniform(0.5, 1.5))  # noqa: S311  jitter, not a secret
+                    continue
                 took_s = time.monotonic() - began
                 if dry and batch.next == share.first:  # removed from the front, and rolled back: it is all there again
                     limit *= _MORE
@@ -135,15 +132,20 @@ class Retention:
                 await asyncio.sleep(max(_PAUSE_S_MIN, self.rest * took_s))
         return removed
 
-    async def _batch(self, kind: Kind, share: Share, after: After, limit: int, *, by: str, dry: bool) -> Batch:
+    async def _batch(self, kind: Kind, share: Share, after: After, limit: int, *, by: str, dry: bool) -> Batch | None:
+        """None: it is another process's turn. While batches of a pass follow each other no worker begins another."""
+        began = time.monotonic()
         async with self.database.removing("retention.batch") as session:
             if not await retention.try_lock(session):
-                raise _Busy
+                return None
             batch = await share.step(session, after, limit)
             if dry:
                 await session.rollback()
-            elif batch.rows:
+                return batch
+            if batch.rows:
                 await retention.tell(session, share.tenant, kind, by=by, items=batch.items, rows=batch.rows)
+            if by == WORKERS:
+                await retention.go_on(session, kind, rest_s=self.rest * (time.monotonic() - began))
         return batch
 
     async def _shares(self, kind: Kind, tenant: Tenant | None) -> Sequence[Share]:

@@ -61,9 +61,12 @@ async def whole_runs(session: AsyncSession, group: Group, after: After, *, limit
     """Remove runs with everything that is theirs, here and in the engine."""
     found = await _ended(session, "ended", group, after, limit)
     kept: Counter[str] = Counter()
-    going = await _done(session, await _locked(session, [row["id"] for row in found], kept), kept)
+    # Any number may stay for their keys, for ever: nothing of those is locked. Asked again: a key may count from later.
+    keyless = await _keyless(session, [row["id"] for row in found], kept, keys_s=keys_s)
+    going = await _done(session, await _locked(session, keyless, kept), kept)
+    going = await _keyless(session, going, kept, keys_s=keys_s)
     # Those that refer to each other go together, or not at all.
-    while going and (named := await fetch_all(session, _REMOVAL["referred_to"], run_ids=going, keys_s=keys_s)):
+    while going and (named := await fetch_all(session, _REMOVAL["referred_to"], run_ids=going)):
         going = _without(going, named, kept)
     items, rows = await _remove(session, _REMOVAL["remove_runs"], going, kept)
     return Batch(items, rows, kept, _next(found, limit))
@@ -155,6 +158,12 @@ async def _done(session: AsyncSession, run_ids: list[RunId], kept: Counter[str])
     if not run_ids:
         return []
     return _without(run_ids, await fetch_all(session, _REMOVAL["unfinished"], run_ids=run_ids), kept)
+
+
+async def _keyless(session: AsyncSession, run_ids: list[RunId], kept: Counter[str], *, keys_s: float) -> list[RunId]:
+    if not run_ids:
+        return []
+    return _without(run_ids, await fetch_all(session, _REMOVAL["keyed"], run_ids=run_ids, keys_s=keys_s), kept)
 
 
 def _without(run_ids: list[RunId], named: Sequence[Mapping[str, Any]], kept: Counter[str]) -> list[RunId]:

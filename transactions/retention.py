@@ -107,8 +107,13 @@ async def sizes(session: AsyncSession) -> Sequence[Mapping[str, Any]]:
 
 
 async def begin_pass_if_due(session: AsyncSession, kind: Kind, *, every_s: float) -> bool:
-    """Whether no worker has gone through this kind for so long; then this one does."""
+    """Whether no worker has gone through this kind, or gone on with it, for so long; then this one does."""
     return await fetch_one(session, _RETENTION["begin_pass_if_due"], kind=kind, every_s=every_s) is not None
+
+
+async def go_on(session: AsyncSession, kind: Kind, *, rest_s: float) -> None:
+    """A pass goes on with this kind: one more batch was done, and another follows after so long."""
+    await execute(session, _RETENTION["go_on"], kind=kind, rest_s=rest_s)
 
 
 async def try_lock(session: AsyncSession) -> bool:

@@ -54,12 +54,10 @@ def run(
 
     done = ask(removed)
     for one in done:
-        if one.items or one.kept or one.more:
+        if one.items or one.kept:
             print(f"{one.kind}: {'would remove' if dry_run else 'removed'} {one.items} in {one.rows} rows")
         for why, many in one.kept.most_common():
             print(f"  {many} stay: {why}")
-        if one.more:
-            print("  a worker is at it just now: it does the rest")
     if not any(one.items for one in done):
         print("nothing to remove")
 

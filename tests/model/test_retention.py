@@ -166,8 +166,8 @@ GUARDS: dict[Flaw, tuple[str, str]] = {
         "unfinished",
         "d.status not in ('SUCCESS', 'ERROR', 'CANCELLED', 'MAX_RECOVERY_ATTEMPTS_EXCEEDED')",
     ),
-    "business key": ("referred_to", "c.run_id = r.run_id and surefoot.is_kept("),
-    "idempotency key": ("referred_to", "r.idempotency_key is not null"),
+    "business key": ("keyed", "c.run_id = r.run_id and surefoot.is_kept("),
+    "idempotency key": ("keyed", "r.idempotency_key is not null"),
     "counted start": ("referred_to", "l.starts_max is not null"),
     "superseded": ("referred_to", "not o.run_id = any(:run_ids)"),
 }

@@ -140,12 +140,12 @@ async def _answered(scene: Scene, made: Made) -> None:
     await scene.receive(made.first, attempt=9, worker_id=BOB, result="twice")
 
 
-async def _asked(scene: Scene, made: Made) -> None:
+async def _asked(scene: Scene, made: Made, asking: Made) -> None:
     """The same business key by a run that goes on."""
-    await retained.asked(scene, Made(await scene.running()), made.run_id)
+    await retained.asked(scene, asking, made.run_id)
 
 
-Deed = Callable[[Scene, Made], Awaitable[None]]
+Deed = Callable[..., Awaitable[None]]
 DEEDS: dict[str, tuple[Deed, Flaw | None]] = {
     "undone": (_undone, None),
     "redriven": (_redriven, "undelivered"),
@@ -167,6 +167,7 @@ async def test_whoever_comes_first_is_seen_and_whoever_comes_later_finds_nothing
         made = await retained.begun(scene)
         if what == "asked for by its key":
             assert await retained.asked(scene, made, made.run_id)
+            deed = partial(deed, asking=Made(await scene.running()))
         await retained.over(scene, made)
         await retained.aged(scene, made)
         if flaw is not None:
@@ -240,6 +241,33 @@ async def test_one_batch_at_a_time_and_one_pass_at_its_pace(scene: Scene) -> Non
         assert not await retention.begin_pass_if_due(session, "runs", every_s=60)
         assert await retention.begin_pass_if_due(session, "runs", every_s=0)
         assert await retention.begin_pass_if_due(session, "engine", every_s=60)
+        await retention.go_on(session, "runs", rest_s=5)
+        assert not await retention.begin_pass_if_due(session, "runs", every_s=0), "its next batch is awaited"
+
+
+async def test_a_pass_that_meets_another_waits_for_its_turn_and_ends_what_it_began(scene: Scene) -> None:
+    made = await retained.whole(scene)
+    loop = Retention(scene.database, Keep(runs=KEEP_S), lambda: None, rest=0)
+    async with scene.database.removing("another") as session:
+        assert await retention.try_lock(session)
+        passing = asyncio.create_task(loop.go_through("runs", by="workers"))
+        await asyncio.wait([passing], timeout=0.5)
+        assert not passing.done()
+    done = await passing
+    assert (done.items, done.more) == (1, False)
+    assert made.run_id not in await retained.ids(scene)
+
+
+async def test_of_runs_that_stay_for_their_keys_nothing_is_locked(scene: Scene) -> None:
+    keyed, other = await retained.whole(scene), await retained.whole(scene)
+    await retained.spoil(scene, keyed, "idempotency key")
+    async with scene.database.removing("retention.batch") as session:
+        batch = await removal.whole_runs(session, GROUP, START, limit=10, keys_s=FOREVER)
+        assert (batch.items, batch.kept) == (1, {"its idempotency key is kept": 1})
+        for table in ("runs", "actions", "outbox_entries"):
+            free = f"select 1 from surefoot.{table} where run_id = %s for update skip locked"
+            assert await scene.rows(free, keyed.run_id), table
+            assert await scene.rows(free, other.run_id) == [], table
 
 
 # Keys.

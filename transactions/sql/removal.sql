@@ -74,12 +74,9 @@ select r.run_id as id, w.why from surefoot.runs r cross join lateral (select cas
     end as why) w
  where r.run_id = any(:run_ids) and w.why is not null
 
--- name: referred_to
--- Why each of these stays: something that is not one of them refers to it, or a key of it is kept.
+-- name: keyed
+-- Why each of these stays: a key of it is kept.
 select r.run_id as id, w.why from surefoot.runs r cross join lateral (select case
-    when exists (select 1 from surefoot.actions a join surefoot.action_calls c using (action_id)
-                  where a.run_id = r.run_id and not c.run_id = any(:run_ids))
-         then 'another run relies on an action of it'
     when exists (select 1 from surefoot.actions a join surefoot.action_calls c using (action_id)
                   where a.run_id = r.run_id and c.run_id = r.run_id and surefoot.is_kept(
                         greatest(r.ended_at, a.settled_at), surefoot.keep_s(r.tenant, r.agent, 'keys', :keys_s)))
@@ -87,6 +84,15 @@ select r.run_id as id, w.why from surefoot.runs r cross join lateral (select cas
     when r.idempotency_key is not null
          and surefoot.is_kept(r.ended_at, surefoot.keep_s(r.tenant, r.agent, 'keys', :keys_s))
          then 'its idempotency key is kept'
+    end as why) w
+ where r.run_id = any(:run_ids) and w.why is not null
+
+-- name: referred_to
+-- Why each of these stays: something that is not one of them refers to it.
+select r.run_id as id, w.why from surefoot.runs r cross join lateral (select case
+    when exists (select 1 from surefoot.actions a join surefoot.action_calls c using (action_id)
+                  where a.run_id = r.run_id and not c.run_id = any(:run_ids))
+         then 'another run relies on an action of it'
     when exists (select 1 from surefoot.artifacts f where f.run_id = r.run_id and (
              exists (select 1 from surefoot.actions m where m.request @? '$.**.sha256'
                         and jsonb_path_query_array(m.request, '$.**.sha256') @> jsonb_build_array(f.sha256)

@@ -9,9 +9,12 @@ select kind, agent, keep_s, changed_at, changed_by from surefoot.retention_polic
 
 -- name: begin_pass_if_due
 insert into surefoot.retention_passes as p (kind) values (:kind)
-on conflict (tenant, kind) do update set begun_at = clock_timestamp()
- where p.begun_at <= clock_timestamp() - make_interval(secs => :every_s)
+on conflict (tenant, kind) do update set begun_at = clock_timestamp(), goes_on_at = clock_timestamp()
+ where p.goes_on_at <= clock_timestamp() - make_interval(secs => :every_s)
 returning kind
+
+-- name: go_on
+update surefoot.retention_passes set goes_on_at = clock_timestamp() + make_interval(secs => :rest_s) where kind = :kind
 
 -- name: passes
 select kind, begun_at from surefoot.retention_passes order by kind

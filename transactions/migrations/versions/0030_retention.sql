@@ -12,11 +12,13 @@ create table surefoot.retention_policies (
     primary key (tenant, kind, agent)
 );
 
--- When each kind was last gone through, so that the workers together do it at one pace.
+-- When each kind was last gone through, so that the workers together do it at one pace; goes_on_at: when the next batch of
+-- that pass is done, or of one that has ended, when its last one was.
 create table surefoot.retention_passes (
     tenant   text not null default 'default',
     kind     text not null,
     begun_at timestamptz not null default clock_timestamp(),
+    goes_on_at timestamptz not null default clock_timestamp(),
     primary key (tenant, kind)
 );
 
