@@ -42,9 +42,15 @@ def sentence(report: Report) -> str:
     finished = max(report.samples.counts.get("finished", [0]))
     did = f"{report.workers} workers at full load for {report.minutes:g} minutes finished {finished:.0f} runs"
     if report.ok:
-        return f"{did}, and nothing grows by more than {SLOPE_MAX:g} % in 10 minutes over the last two thirds."
+        flat = f"{did}, and nothing grows by more than {SLOPE_MAX:g} % in 10 minutes over the last two thirds"
+        return f"{flat}{_but(report)}."
     steep = [f"{series.name} ({series.slope:+.1f} %)" for series in report.too_steep]
-    return f"{did}, and something is wrong: {'; '.join([*report.findings, *steep])}."
+    return f"{did}, and something is wrong: {'; '.join([*report.wrong, *steep])}."
+
+
+def _but(report: Report) -> str:
+    less = f"by less than {NOISE_BYTES // 1024} KiB"
+    return f", but for {len(report.excused)} of {len(report.samples.series)} series, {less}" if report.excused else ""
 
 
 def _heading(report: Report) -> Element:
@@ -131,7 +137,7 @@ def _table(report: Report) -> Element:
 
 
 def _row(series: Series) -> Element:
-    mark = "too steep" if series.too_steep else "flat"
+    mark = "too steep" if series.too_steep else "by pages" if series.excused else "flat"
     _, values = series.last
     mean = sum(values) / len(values) if values else 0.0
     return tag(

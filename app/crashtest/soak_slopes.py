@@ -13,6 +13,7 @@ SLOPE_MAX = 1.0  # % in 10 minutes
 NOISE_BYTES = 64 * 1024
 _TEN_MINUTES_S = 600.0
 _FROM = 1 / 3
+_PARTS = 10  # of what is judged: in each of them runs have to finish, and others to be removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,12 @@ class Series:
     @property
     def too_steep(self) -> bool:
         """Over 1 % in 10 minutes, and of a size by more than pages at a time."""
-        return self.slope > SLOPE_MAX and not (self.unit == "bytes" and self.growth < NOISE_BYTES)
+        return self.slope > SLOPE_MAX and not self.excused
+
+    @property
+    def excused(self) -> bool:
+        """Over 1 % in 10 minutes, but of a size, and by no more than pages."""
+        return self.slope > SLOPE_MAX and self.unit == "bytes" and self.growth < NOISE_BYTES
 
 
 @dataclass(slots=True)
@@ -79,6 +85,17 @@ class Samples:
     def series(self) -> Sequence[Series]:
         return [Series(name, self.units[name], self.seconds, values) for name, values in self.values.items()]
 
+    def stood_still(self, name: str) -> str | None:
+        """In words, when this count did not grow in some part of the last two thirds."""
+        seconds, counts = Series(name, "connections", self.seconds, self.counts.get(name, [])).last
+        if len(seconds) <= _PARTS:
+            return f"too little was measured to tell whether runs were {name} all the time"
+        at = [n * (len(seconds) - 1) // _PARTS for n in range(_PARTS + 1)]
+        for begin, end in pairwise(at):
+            if counts[end] <= counts[begin]:
+                return f"no run was {name} from minute {seconds[begin] / 60:.1f} to {seconds[end] / 60:.1f}"
+        return None
+
     def rate(self, name: str) -> Series:
         """A count by the minute, between two moments."""
         pairs = list(pairwise(zip(self.seconds, self.counts.get(name, ()), strict=False)))
@@ -102,8 +119,18 @@ class Report:
         return [series for series in self.samples.series if series.too_steep]
 
     @property
+    def excused(self) -> Sequence[Series]:
+        return [series for series in self.samples.series if series.excused]
+
+    @property
+    def wrong(self) -> Sequence[str]:
+        """Everything but slopes: a load that stands still is flat, and no load."""
+        still = [self.samples.stood_still(name) for name in ("finished", "removed")]
+        return [*self.findings, *(words for words in still if words is not None)]
+
+    @property
     def ok(self) -> bool:
-        return not self.too_steep and not self.findings
+        return not self.too_steep and not self.wrong
 
     def as_json(self) -> dict[str, object]:
         """For `--json`."""
@@ -114,7 +141,7 @@ class Report:
             "keep_s": self.keep_s,
             "slope_max": SLOPE_MAX,
             "noise_bytes": NOISE_BYTES,
-            "findings": list(self.findings),
+            "findings": list(self.wrong),
             "seconds": self.samples.seconds,
             "counts": self.samples.counts,
             "series": [
@@ -124,6 +151,7 @@ class Report:
                     "slope": series.slope,
                     "growth": series.growth,
                     "too_steep": series.too_steep,
+                    "excused": series.excused,
                     "values": series.values,
                 }
                 for series in self.samples.series

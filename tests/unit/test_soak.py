@@ -56,7 +56,7 @@ def test_nothing_much_is_flat(values: list[float]) -> None:
     assert (few.slope, few.too_steep) == (0.0, False)
 
 
-def sampled(leak: float = 0.0) -> Samples:
+def sampled(leak: float = 0.0, *, finishing_until: float = 1e9, removing_until: float = 1e9) -> Samples:
     samples = Samples()
     for s in SECONDS:
         measured: dict[str, tuple[Unit, float]] = {
@@ -67,7 +67,8 @@ def sampled(leak: float = 0.0) -> Samples:
         }
         if s > 500:
             measured["table surefoot.late"] = ("bytes", 8192)
-        samples.add(s, measured, {"started": 5 * s, "finished": 5 * s, "removed": max(0.0, 5 * (s - 120))})
+        finished, removed = 5 * min(s, finishing_until), max(0.0, 5 * (min(s, removing_until) - 120))
+        samples.add(s, measured, {"started": finished, "finished": finished, "removed": removed})
     return samples
 
 
@@ -90,6 +91,25 @@ def test_the_sentence_and_the_code_say_whether_something_grows() -> None:
     assert "worker 7 ended" in sentence(report(0.0, "worker 7 ended with 75"))
     told = json.loads(json.dumps(leaking.as_json()))
     assert (told["ok"], len(told["series"]), len(told["seconds"])) == (False, 5, len(SECONDS))
+
+
+def test_a_load_that_stands_still_is_no_load() -> None:
+    for name, still in (
+        ("finished", sampled(finishing_until=1000)),
+        ("removed", sampled(removing_until=1000)),
+    ):
+        stalled = Report(MINUTES, 3, 120, still, [])
+        assert not stalled.too_steep, "all is flat"
+        assert not stalled.ok
+        assert f"no run was {name} from minute 18.0 to 20.0" in sentence(stalled)
+    assert not Report(MINUTES, 3, 120, Samples(), []).ok, "and nothing was measured of nothing"
+
+
+def test_what_grows_by_pages_is_not_judged_and_told() -> None:
+    told = sentence(report(100.0))
+    assert report(100.0).ok
+    assert "but for 1 of 5 series, by less than 64 KiB" in told
+    assert "by pages" in page(report(100.0))
 
 
 class Tags(HTMLParser):
