@@ -26,6 +26,28 @@ def run_script(connection: Connection, sql: str) -> None:
     driver.execute(sql.encode())
 
 
+def run_briefly(connection: Connection, sql: str) -> None:
+    """Run several statements as they stand, all or none, that change tables which are in use.
+
+    Where one waits for a lock, all of them let go after 3 s, with what they have locked already, and try again, so that
+    no queue forms behind them. Raises LockNotAvailable after 40 tries.
+    """
+    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+    driver.execute(b"savepoint briefly")
+    for tries in range(_LOCK_TRIES, 0, -1):
+        try:
+            driver.execute(f"set local lock_timeout = '{_LOCK_WAIT}'".encode())
+            driver.execute(sql.encode())
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+            if tries == 1:
+                raise
+            driver.execute(b"rollback to savepoint briefly")
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            driver.execute(b"set local lock_timeout to default")
+            return
+
+
 def run_apart(connection: Connection, statements: Iterable[str]) -> None:
     """Run statements on a connection of their own, each of which commits by itself: none keeps another's lock.
 

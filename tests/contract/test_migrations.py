@@ -105,19 +105,29 @@ async def test_rights_and_indexes_come_while_the_tables_are_in_use(
     server = make_url(postgres.url).set(database="postgres").render_as_string(hide_password=False)
     async with clones.clone(server, "in_use", template="template0") as url:
         await asyncio.to_thread(_version, url, "0022", RUNS)
-        with psycopg.connect(url, autocommit=True) as other, psycopg.connect(url) as reader:
+        with (
+            psycopg.connect(url, autocommit=True) as other,
+            psycopg.connect(url) as reader,
+            psycopg.connect(url) as first_reader,
+        ):
             with pytest.raises(psycopg.errors.UniqueViolation):
                 other.execute("create unique index concurrently runs_ended on surefoot.runs (tenant)")
+            other.execute("set statement_timeout = '10s'")
             reader.execute("select 1 from surefoot.waits")
+            first_reader.execute("select 1 from surefoot.runs")
             migrating = asyncio.create_task(asyncio.to_thread(wiring.migrate_database, url, []))
             waits = (
                 "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-                " and query like '%policy retention on surefoot.waits%'"
+                " and query like %s"
             )
-            await until_async(lambda: other.execute(waits).fetchone() == (1,))
-            other.execute("select 1 from surefoot.waits")  # and nobody queues up behind it for long
-            assert not migrating.done()
-            reader.rollback()
+            for locked_by, table, change in (
+                (first_reader, "runs", "%alter table surefoot.runs%"),
+                (reader, "waits", "%policy retention on surefoot.waits%"),
+            ):
+                await until_async(lambda change=change: other.execute(waits, (change,)).fetchone() == (1,))
+                other.execute(f"select 1 from surefoot.{table}".encode())  # and nobody queues up behind it for long
+                assert not migrating.done()
+                locked_by.rollback()
             await migrating
             found = other.execute(
                 "select indisvalid, indisunique from pg_index where indexrelid = 'surefoot.runs_ended'::regclass"

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 from alembic import op
 
-from transactions.statements import run_script
+from transactions.statements import run_briefly
 
 revision = "0025"
 down_revision = "0024"
@@ -12,4 +12,4 @@ down_revision = "0024"
 
 def upgrade() -> None:
     folder = files("transactions").joinpath("migrations", "versions")
-    run_script(op.get_bind(), folder.joinpath("0025_versions_indexes.sql").read_text())
+    run_briefly(op.get_bind(), folder.joinpath("0025_versions_indexes.sql").read_text())
