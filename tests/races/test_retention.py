@@ -296,6 +296,22 @@ async def _start(scene: Scene, key: str) -> RunId:
         return await runs.start(session, agent=AGENT, input={}, key=key, tenant=DEFAULT_TENANT, principal="test")
 
 
+async def test_a_key_whose_run_is_removed_while_it_is_looked_for_starts_anew(scene: Scene) -> None:
+    await scene.forced(
+        "insert into surefoot.runs (run_id, tenant, agent, principal, input, request_hash, idempotency_key, state,"
+        " output, ended_at) values ('old', 'default', %s, 'ada', '1', 'h', 'aug', 'completed', '1', now())", AGENT,
+    )  # fmt: skip
+    await scene.rows(
+        "create function public.removed() returns trigger language plpgsql security definer as $$ begin"
+        " delete from surefoot.runs where run_id = 'old'; return null; end $$"
+    )
+    await scene.rows("create trigger removed after insert on surefoot.runs execute function public.removed()")
+    started = await _start(scene, "aug")
+    assert await scene.rows("select run_id, state from surefoot.runs where idempotency_key = 'aug'") == [
+        (started, "queued")
+    ]
+
+
 # Parts of a run that stays.
 
 

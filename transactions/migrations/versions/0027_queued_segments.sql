@@ -173,20 +173,23 @@ begin
                           and r.idempotency_key = start_run.idempotency_key) then
         perform surefoot.refuse_if_full(tenant, agent);
     end if;
-    insert into surefoot.runs as r (run_id, tenant, agent, principal, input, request_hash, idempotency_key, priority, event_seq)
-    values (gen_random_uuid()::text, tenant, agent, principal, input, v_hash, idempotency_key, priority, 1)
-    on conflict do nothing returning r.run_id into v_run;
-    if v_run is null then
+    -- A run that is there for the insert may be removed, for its age, before it is looked at: then its key starts anew.
+    for v_try in 1 .. 9 loop
+        insert into surefoot.runs as r (run_id, tenant, agent, principal, input, request_hash, idempotency_key, priority, event_seq)
+        values (gen_random_uuid()::text, tenant, agent, principal, input, v_hash, idempotency_key, priority, 1)
+        on conflict do nothing returning r.run_id into v_run;
+        exit when v_run is not null;
         select r.run_id, r.request_hash into v_run, v_seen from surefoot.runs r
         where r.tenant = start_run.tenant and r.agent = start_run.agent
           and r.idempotency_key = start_run.idempotency_key;
+        continue when v_run is null and v_try < 9;
         if v_seen is distinct from v_hash then
             raise exception 'key "%" already started run % with another input: use a new key, or send the first input',
                 idempotency_key, v_run using errcode = 'SF001';
         end if;
         perform set_config('surefoot.tenant', v_caller, true);
         return v_run;
-    end if;
+    end loop;
     insert into surefoot.events (run_id, seq, tenant, kind, data, generation)
     values (v_run, 1, tenant, 'run.queued', jsonb_build_object('agent', agent), 0);
     perform surefoot.open_segment(v_run, 0, tenant, agent, priority, not_before);
