@@ -107,11 +107,13 @@ class Retention:
     ) -> Removed:
         """One pass of a kind, of one tenant or of all. until: in the loop's time, when it has to come to an end.
 
-        dry: only count: every batch is rolled back.
+        dry: only count: every batch is rolled back; of one tenant it only looks, for anybody may ask for that at any
+        time.
         """
         removed = Removed(kind)
         limit = _LIMIT
-        for share in await self._shares(kind, tenant):
+        looks = dry and tenant is not None
+        for share in await self._shares(kind, tenant, look=looks):
             after: After | None = share.first
             while after is not None:
                 self.still_mine()
@@ -119,7 +121,7 @@ class Retention:
                     removed.more = True
                     return removed
                 began = time.monotonic()
-                batch = await self._batch(kind, share, after, limit, by=by, dry=dry)
+                batch = await self._batch(kind, share, after, limit, by=by, dry=dry, alone=not looks)
                 if batch is None:  # another process is at one of its own
                     await asyncio.sleep(_BUSY_S * random.uniform(0.5, 1.5))  # noqa: S311  jitter, not a secret
                     continue
@@ -132,11 +134,13 @@ class Retention:
                 await asyncio.sleep(max(_PAUSE_S_MIN, self.rest * took_s))
         return removed
 
-    async def _batch(self, kind: Kind, share: Share, after: After, limit: int, *, by: str, dry: bool) -> Batch | None:
+    async def _batch(
+        self, kind: Kind, share: Share, after: After, limit: int, *, by: str, dry: bool, alone: bool
+    ) -> Batch | None:
         """None: it is another process's turn. While batches of a pass follow each other no worker begins another."""
         began = time.monotonic()
         async with self.database.removing("retention.batch") as session:
-            if not await retention.try_lock(session):
+            if alone and not await retention.try_lock(session):
                 return None
             batch = await share.step(session, after, limit)
             if dry:
@@ -148,7 +152,7 @@ class Retention:
                 await retention.go_on(session, kind, rest_s=self.rest * (time.monotonic() - began))
         return batch
 
-    async def _shares(self, kind: Kind, tenant: Tenant | None) -> Sequence[Share]:
+    async def _shares(self, kind: Kind, tenant: Tenant | None, *, look: bool) -> Sequence[Share]:
         """In which sequences of batches a kind is gone through."""
         if kind not in POLICY_KINDS:
             shared = self._of_nobody(kind) if tenant is None else None
@@ -156,18 +160,19 @@ class Retention:
         default_s: float = getattr(self.keep, kind)
         async with self.database.removing("retention.look") as session:
             groups = await retention.groups(session, kind, default_s=default_s, tenant=tenant)
-        return [Share(group.tenant, START, self._of_group(kind, group)) for group in groups]
+        return [Share(group.tenant, START, self._of_group(kind, group, look)) for group in groups]
 
-    def _of_group(self, kind: PolicyKind, group: Group) -> Step:
+    def _of_group(self, kind: PolicyKind, group: Group, look: bool) -> Step:
+        keys_s = self.keep.keys
         match kind:
             case "runs":
-                return lambda s, after, n: removal.whole_runs(s, group, after, limit=n, keys_s=self.keep.keys)
+                return lambda s, after, n: removal.whole_runs(s, group, after, limit=n, keys_s=keys_s, look=look)
             case "artifacts":
-                return lambda s, after, n: removal.old_versions(s, group, after, limit=n)
+                return lambda s, after, n: removal.old_versions(s, group, after, limit=n, look=look)
             case "outbox" if not group.agent:
-                return lambda s, after, n: removal.entries_of_no_run(s, group, after, limit=n)
+                return lambda s, after, n: removal.entries_of_no_run(s, group, after, limit=n, look=look)
             case "messages" | "events" | "outbox":
-                return lambda s, after, n: removal.part_of_runs(s, kind, group, after, limit=n)
+                return lambda s, after, n: removal.part_of_runs(s, kind, group, after, limit=n, look=look)
             case "keys":
                 raise AssertionError("keys hold runs, and are removed with them")
 

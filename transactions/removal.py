@@ -3,6 +3,9 @@
 A batch is a short transaction of its own. The rows of a run are locked in the order in which everybody locks them, and
 what somebody else has locked is left for another pass; only then is asked whether they may go, in new statements, so
 that whoever came first is seen and whoever comes later finds nothing.
+
+With `look` a batch only looks: it removes nothing, locks no run, counts items and no rows, and does not see what a
+foreign key of a table that is not known here holds.
 """
 
 from collections import Counter
@@ -24,11 +27,11 @@ from transactions.statements import load
 _REMOVAL = load("removal")
 _AT_WORK = "somebody is at work on it"
 Part = Literal["messages", "events", "outbox"]
-_PARTS: Mapping[Part, tuple[str, str]] = MappingProxyType(
+_PARTS: Mapping[Part, tuple[str, str, str]] = MappingProxyType(
     {
-        "messages": ("ended_with_messages", "remove_messages"),
-        "events": ("ended_with_events", "remove_events"),
-        "outbox": ("ended_with_outbox", "remove_outbox"),
+        "messages": ("ended_with_messages", "remove_messages", "look_messages"),
+        "events": ("ended_with_events", "remove_events", "look_events"),
+        "outbox": ("ended_with_outbox", "remove_outbox", "look_outbox"),
     }
 )
 
@@ -57,32 +60,45 @@ class Batch:
     next: After | None = None
 
 
-async def whole_runs(session: AsyncSession, group: Group, after: After, *, limit: int, keys_s: float) -> Batch:
+async def whole_runs(
+    session: AsyncSession, group: Group, after: After, *, limit: int, keys_s: float, look: bool = False
+) -> Batch:
     """Remove runs with everything that is theirs, here and in the engine."""
     found = await _ended(session, "ended", group, after, limit)
     kept: Counter[str] = Counter()
     # Any number may stay for their keys, for ever: nothing of those is locked. Asked again: a key may count from later.
     keyless = await _keyless(session, [row["id"] for row in found], kept, keys_s=keys_s)
-    going = await _done(session, await _locked(session, keyless, kept), kept)
+    going = await _done(session, keyless if look else await _locked(session, keyless, kept), kept)
     going = await _keyless(session, going, kept, keys_s=keys_s)
     # Those that refer to each other go together, or not at all.
     while going and (named := await fetch_all(session, _REMOVAL["referred_to"], run_ids=going)):
         going = _without(going, named, kept)
+    if look:
+        return Batch(len(going), kept=kept, next=_next(found, limit))
     items, rows = await _remove(session, _REMOVAL["remove_runs"], going, kept)
     return Batch(items, rows, kept, _next(found, limit))
 
 
-async def part_of_runs(session: AsyncSession, part: Part, group: Group, after: After, *, limit: int) -> Batch:
+async def part_of_runs(
+    session: AsyncSession, part: Part, group: Group, after: After, *, limit: int, look: bool = False
+) -> Batch:
     """Remove a part of runs that are over and stay themselves."""
-    which, remove = _PARTS[part]
+    which, remove, would_remove = _PARTS[part]
     found = await _ended(session, which, group, after, limit)
     kept: Counter[str] = Counter()
-    going = await _done(session, await _locked(session, [row["id"] for row in found], kept), kept)
+    run_ids = [row["id"] for row in found]
+    going = await _done(session, run_ids if look else await _locked(session, run_ids, kept), kept)
+    if look:
+        going_of = await fetch_one(session, _REMOVAL[would_remove], run_ids=going)
+        assert going_of is not None
+        return Batch(going_of["items"], kept=kept, next=_next(found, limit))
     items, rows = await _remove(session, _REMOVAL[remove], going, kept)
     return Batch(items, rows, kept, _next(found, limit))
 
 
-async def entries_of_no_run(session: AsyncSession, group: Group, after: After, *, limit: int) -> Batch:
+async def entries_of_no_run(
+    session: AsyncSession, group: Group, after: After, *, limit: int, look: bool = False
+) -> Batch:
     """Remove entries that no run has put, once they are delivered or discarded everywhere."""
     found = await fetch_all(
         session, _REMOVAL["lock_entries_of_no_run_skip_locked"], **_page(group, after, limit, agent=False)
@@ -94,12 +110,13 @@ async def entries_of_no_run(session: AsyncSession, group: Group, after: After, *
         _REMOVAL["remove_entries_if_delivered_or_discarded"],
         entry_ids=[row["id"] for row in found],
         keep_s=group.keep_s,
+        look=look,
     )
     assert gone is not None
     return Batch(gone["items"], gone["rows"], next=_next(found, limit))
 
 
-async def old_versions(session: AsyncSession, group: Group, after: After, *, limit: int) -> Batch:
+async def old_versions(session: AsyncSession, group: Group, after: After, *, limit: int, look: bool = False) -> Batch:
     """Remove versions of artifacts that a later one has replaced and nothing refers to.
 
     Their bytes in a store outside are the sweeper's after this commit: a row is never without its bytes.
@@ -109,7 +126,8 @@ async def old_versions(session: AsyncSession, group: Group, after: After, *, lim
     done = {*await _done(session, sorted({row["run_id"] for row in found}), Counter())}
     if left := sum(row["run_id"] not in done for row in found):
         kept["its run is not done"] += left
-    items, rows = await _remove_versions(session, group, [row for row in found if row["run_id"] in done], kept)
+    going = [row for row in found if row["run_id"] in done]
+    items, rows = await _remove_versions(session, group, going, kept, look=look)
     return Batch(items, rows, kept, _next(found, limit))
 
 
@@ -193,7 +211,7 @@ async def _remove(
 
 
 async def _remove_versions(
-    session: AsyncSession, group: Group, found: Sequence[Mapping[str, Any]], kept: Counter[str]
+    session: AsyncSession, group: Group, found: Sequence[Mapping[str, Any]], kept: Counter[str], *, look: bool
 ) -> tuple[int, int]:
     if not found:
         return 0, 0
@@ -205,6 +223,7 @@ async def _remove_versions(
                 tenant=group.tenant,
                 names=[row["name"] for row in found],
                 versions=[row["version"] for row in found],
+                look=look,
             )
             assert gone is not None
             if left := len(found) - gone["items"]:
@@ -215,7 +234,7 @@ async def _remove_versions(
     if len(found) == 1:
         kept[why] += 1
         return 0, 0
-    counts = [await _remove_versions(session, group, [row], kept) for row in found]
+    counts = [await _remove_versions(session, group, [row], kept, look=look) for row in found]
     return sum(items for items, _ in counts), sum(rows for _, rows in counts)
 
 

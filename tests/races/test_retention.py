@@ -258,6 +258,34 @@ async def test_a_pass_that_meets_another_waits_for_its_turn_and_ends_what_it_beg
     assert made.run_id not in await retained.ids(scene)
 
 
+async def test_what_a_tenants_own_admin_has_counted_keeps_nobody_from_removing(scene: Scene) -> None:
+    """Not even for a moment: it locks no run, and takes nobody's turn; and it counts what then goes."""
+    made = await retained.whole(scene)
+    assert made.artifact is not None
+    async with scene.database.transaction("put", DEFAULT_TENANT) as session:
+        await outbox.put(
+            session, entry_id=EntryId("e"), tenant=DEFAULT_TENANT, run_id=None, action_id=None, topic="news",
+            payload={}, consumers=("one",), key="k",
+        )  # fmt: skip
+    await scene.forced("update surefoot.outbox_deliveries set state = 'delivered', settled_at = now()")
+    await scene.rows("update surefoot.outbox_deliveries set settled_at = now() - interval '2 hours'")
+    await scene.rows("update surefoot.outbox_entries set created_at = now() - interval '2 hours'")
+    kinds: tuple[retention.Kind, ...] = ("messages", "events", "outbox", "artifacts", "runs")
+    loop = Retention(scene.database, Keep(**dict.fromkeys(kinds, KEEP_S)), lambda: None, rest=0)
+    async with scene.database.removing("another") as session:
+        assert await retention.try_lock(session)
+        async with scene.database.all_tenants("at work") as other:
+            await other.execute(text("select 1 from surefoot.runs for update"))
+            async with asyncio.timeout(10):
+                counted = [await loop.go_through(kind, by="ada", dry=True, tenant=DEFAULT_TENANT) for kind in kinds]
+    assert [(one.kind, one.items, one.kept) for one in counted] == [
+        ("messages", 0, {}), ("events", 1, {}), ("outbox", 2, {}), ("artifacts", 0, {}), ("runs", 1, {}),
+    ]  # fmt: skip
+    assert made.run_id in await retained.ids(scene)
+    assert (await loop.go_through("outbox", by="ada", tenant=DEFAULT_TENANT)).items == 2
+    assert (await loop.go_through("runs", by="ada", tenant=DEFAULT_TENANT)).items == 1
+
+
 async def test_of_runs_that_stay_for_their_keys_nothing_is_locked(scene: Scene) -> None:
     keyed, other = await retained.whole(scene), await retained.whole(scene)
     await retained.spoil(scene, keyed, "idempotency key")

@@ -232,6 +232,18 @@ events as (
       from told t where t.run_id in (select run_id from entries))
 select count(*) as items, count(*) + (select count(*) from taken) + (select count(*) from deliveries) as rows from gone
 
+-- How many items those three would remove.
+
+-- name: look_messages
+select count(distinct run_id) as items from surefoot.model_messages where run_id = any(:run_ids)
+
+-- name: look_events
+select count(distinct run_id) as items from surefoot.events where run_id = any(:run_ids)
+
+-- name: look_outbox
+select count(*) as items from surefoot.outbox_entries e where e.run_id = any(:run_ids) and not exists (
+    select 1 from surefoot.outbox_deliveries d where d.entry_id = e.entry_id and d.consumer = 'effect')
+
 -- name: lock_entries_of_no_run_skip_locked
 select entry_id as id, created_at as at from surefoot.outbox_entries
  where run_id is null and tenant = :tenant and created_at <= statement_timestamp() - make_interval(secs => :keep_s)
@@ -239,14 +251,16 @@ select entry_id as id, created_at as at from surefoot.outbox_entries
  order by created_at, entry_id limit :limit for update skip locked
 
 -- name: remove_entries_if_delivered_or_discarded
+-- look: nothing is removed, and what would be is counted.
 with entries as (
     select e.entry_id from surefoot.outbox_entries e where e.entry_id = any(:entry_ids) and not exists (
         select 1 from surefoot.outbox_deliveries d where d.entry_id = e.entry_id
            and (d.state not in ('delivered', 'discarded') or d.settled_at > statement_timestamp() - make_interval(secs => :keep_s)))),
-taken as (delete from surefoot.inbox where entry_id in (select entry_id from entries) returning 1),
-deliveries as (delete from surefoot.outbox_deliveries where entry_id in (select entry_id from entries) returning 1),
-gone as (delete from surefoot.outbox_entries where entry_id in (select entry_id from entries) returning 1)
-select count(*) as items, count(*) + (select count(*) from taken) + (select count(*) from deliveries) as rows from gone
+going as (select entry_id from entries where not cast(:look as boolean)),
+taken as (delete from surefoot.inbox where entry_id in (select entry_id from going) returning 1),
+deliveries as (delete from surefoot.outbox_deliveries where entry_id in (select entry_id from going) returning 1),
+gone as (delete from surefoot.outbox_entries where entry_id in (select entry_id from going) returning 1)
+select (select count(*) from entries) as items, count(*) + (select count(*) from taken) + (select count(*) from deliveries) as rows from gone
 
 -- name: old_versions
 -- Versions that a later one has replaced, of runs that are over. A result that a call's small value stands for goes with its run.
@@ -258,7 +272,8 @@ select f.name || ' ' || f.version as id, f.created_at as at, f.name, f.version, 
  order by f.created_at, f.name || ' ' || f.version limit :limit
 
 -- name: remove_versions_if_nothing_refers_to_them
--- That the call which saved a version answered with it is no reason to keep it.
+-- That the call which saved a version answered with it is no reason to keep it. look: nothing is removed, and what would be is
+-- counted.
 with old as (
     select f.tenant, f.name, f.version from surefoot.artifacts f
       join unnest(cast(:names as text[]), cast(:versions as integer[])) as o (name, version) using (name, version)
@@ -285,9 +300,10 @@ with old as (
                           and jsonb_path_query_array(m.input, '$.**.sha256') @> jsonb_build_array(f.sha256)
                           and m.tenant = f.tenant and m.removed_at is null)),
 gone as (
-    delete from surefoot.artifacts f using old o where f.tenant = o.tenant and f.name = o.name and f.version = o.version
+    delete from surefoot.artifacts f using old o
+     where not cast(:look as boolean) and f.tenant = o.tenant and f.name = o.name and f.version = o.version
     returning f.object, f.tenant, f.store),
 staged as (
     insert into surefoot.staged_objects (object, tenant, store)
     select object, tenant, store from gone where object is not null)
-select count(*) as items, count(*) as rows from gone
+select (select count(*) from old) as items, count(*) as rows from gone
