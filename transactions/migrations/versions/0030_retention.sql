@@ -61,10 +61,11 @@ language sql stable as $$
     select case when keep_s = 'Infinity' then true else since > statement_timestamp() - make_interval(secs => keep_s) end
 $$;
 
+-- Both are dear, so that they are never asked of row after row where there is an index on what they say.
 -- Every reference to a version of an artifact, each as one text. The bytes alone say too little where references stay for good:
 -- any number of versions may have the same ones.
 create function surefoot.references_in(value jsonb) returns text[]
-language sql immutable parallel safe as $$
+language sql immutable parallel safe cost 10000 as $$
     select array(select (m.found ->> 'sha256') || ' ' || (m.found ->> 'version') || ' ' || (m.found ->> 'name')
                    from jsonb_path_query(value, '$.** ? (exists (@.sha256))') as m (found)
                   where m.found ? 'version' and m.found ? 'name')
@@ -72,7 +73,7 @@ $$;
 
 -- Whatever looks like the SHA-256 of an artifact, also inside of a text: a model's call may give its arguments as one.
 create function surefoot.hashes_in(message jsonb) returns text[]
-language sql immutable parallel safe as $$
+language sql immutable parallel safe cost 10000 as $$
     select array(select m.found[1] from regexp_matches(message::text, '[0-9a-f]{64}', 'g') as m (found))
 $$;
 
