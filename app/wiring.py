@@ -134,7 +134,7 @@ def build_worker(
         store=store,
         sweeper=Sweeper(store, settings.artifacts_sweep_s, lease.check),
         retention=Retention(database, settings.keep, lease.check, settings.retention_s),
-        relay=_relay(bench, effects, subscribed, settings, lease.check),
+        relay=_relay(bench, effects, subscribed, settings),
         watchdog=_watchdog(duties, worker_id, version, settings, lease.check),
         dispatcher=dispatcher,
         scheduler=Scheduler(database, settings.watchdog_s, lease.check),
@@ -149,20 +149,14 @@ def build_worker(
     )
 
 
-def _relay(
-    bench: Bench,
-    effects: Effects,
-    subscribed: Sequence[Subscription],
-    settings: Settings,
-    still_mine: Callable[[], None],
-) -> Relay:
+def _relay(bench: Bench, effects: Effects, subscribed: Sequence[Subscription], settings: Settings) -> Relay:
     return Relay(
         bench.database,
         {outbox.EFFECT: EffectConsumer(effects), **{one.name: one.consumer for one in subscribed}},
         agents=list(bench.agents),
         worker_id=bench.worker_id,
         wakeups=bench.wakeups,
-        still_mine=still_mine,
+        still_mine=bench.still_mine,
         settings=RelaySettings(poll_s=settings.relay_poll_s),
     )
 

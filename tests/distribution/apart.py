@@ -48,7 +48,11 @@ def asked(client: httpx.Client, method: str, path: str, **given: Any) -> Any:
 def report(estate: Estate, people: str, world: World, folder: Path, zygote: Zygote) -> None:
     """A whole monthly report: `people` is the login of the API by some way, the worker is `hands` directly."""
     with Site(estate.url("postgres"), world, folder, zygote) as site:
-        worker = site.working(DATABASE_URL=estate.url("hands"))
+        worker = site.worker(
+            command=("worker", "--health-host", "127.0.0.1", "--health-port", "0"), DATABASE_URL=estate.url("hands")
+        )
+        probed = worker.until_it_says("works as").rpartition(" ")[2]
+        assert httpx.get(f"{probed}/readyz", trust_env=False).json() == {"status": "ready"}
         with api(site, people) as (process, client):
             assert asked(client, "GET", "/readyz") == {"status": "ready"}
             client.headers.update(first_token(estate, site))
