@@ -113,7 +113,9 @@ def build_worker(
     lost = _unless(left, end)
     lease = Lease(url, worker_id, settings.lease_s, lost, settings.still_s)
     by_name = {agent.name: agent for agent in agents}
-    store = store or ArtifactStore.from_setting(settings.artifacts, url, WORKER, lease_s=settings.lease_s)
+    store = store or ArtifactStore.from_setting(
+        settings.artifacts, url, WORKER, lease_s=settings.lease_s, application=name
+    )
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, lost, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
