@@ -113,7 +113,9 @@ def build_worker(
     lost = _unless(left, end)
     lease = Lease(url, worker_id, settings.lease_s, lost, settings.still_s)
     by_name = {agent.name: agent for agent in agents}
-    store = store or ArtifactStore.from_setting(settings.artifacts, url, WORKER, lease_s=settings.lease_s)
+    store = store or ArtifactStore.from_setting(
+        settings.artifacts, url, WORKER, lease_s=settings.lease_s, application=name
+    )
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, lost, store)
     effects = Effects(bench)
     subscribed = all_subscriptions(settings, subscriptions)
@@ -137,7 +139,7 @@ def build_worker(
         relay=_relay(bench, effects, subscribed, settings),
         watchdog=_watchdog(duties, worker_id, version, settings, lease.check),
         dispatcher=dispatcher,
-        scheduler=Scheduler(database, settings.watchdog_s, lease.check),
+        scheduler=Scheduler(duties, settings.watchdog_s, lease.check),
         interrupts=interrupts,
         segments=Segments(
             bench, effects, interrupts, clock, settings.stalls_max, draining.is_set, served, dispatcher.freed

@@ -30,7 +30,6 @@ from transactions import (
     Wakeups,
     WorkerId,
     epochs,
-    is_transient,
     subscriptions,
     versions,
     workers,
@@ -90,6 +89,11 @@ class Worker:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]], init=False)
     _stopped: bool = field(default=False, init=False)
 
+    @property
+    def _databases(self) -> Sequence[Database]:
+        stores = self.store.database
+        return [self.database, self.duties] if stores is None else [self.database, self.duties, stores]
+
     def still_mine(self) -> None:
         """Raises Fenced once the lease is lost; not when it was given up by this worker's own will."""
         if not self.left.is_set():
@@ -97,8 +101,17 @@ class Worker:
 
     async def start(self) -> None:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner. Only once that
-        is, segments are handed to this worker, and its version becomes current: one that fails to start takes nothing.
+        is, segments are handed to this worker, and its version becomes current: one that fails to start takes nothing,
+        and closes what it has opened, but `database`.
         """
+        try:
+            await self._start()
+        except BaseException:
+            self._stopped = True
+            await self._close(self.duties.close(), self.store.close())
+            raise
+
+    async def _start(self) -> None:
         await require_worker(self.database.url)
         await self.store.check()
         here = await self._arrive()
@@ -119,13 +132,15 @@ class Worker:
             )
             await self._announce(session)
         self.lease.start(registered_at)
-        for one in (self.database, self.duties):
+        for one in self._databases:
             one.only_while(self.still_mine)
         try:
             await self._begin(here)
         except BaseException:
+            self.left.set()
             engine.stop_claiming()
             await asyncio.to_thread(self.lease.release_now, "its worker could not start")  # nobody waits for its end
+            await self._clean_up()
             raise
 
     async def _begin(self, here: Whereabouts) -> None:
@@ -178,7 +193,7 @@ class Worker:
                 begun.epoch,
                 begun.effects,
             )
-        for one in (self.database, self.duties):
+        for one in self._databases:
             one.stay_at(here, self.end)
         return here
 
@@ -211,7 +226,10 @@ class Worker:
         ends_at = asyncio.get_running_loop().time() + self._to_a_boundary_s
         await self._say_that_it_drains()
         await self._end(task for task in self._tasks if task.get_name() not in _WHILE_IT_DRAINS)
-        await self._drain(ends_at)
+        try:
+            await self._drain(ends_at)
+        except (Exception, Fenced) as error:
+            _log.warning("could not wait for what is at work here (%s): it is handed over", error)
         self.left.set()  # who is fenced from here on is so by our own will
         self.lease.give_up()
         interrupted = self.interrupts.leave()
@@ -228,20 +246,21 @@ class Worker:
                 _log.warning("handed over %s", workflow_id)
 
     async def _clean_up(self) -> None:
-        """Nothing of this worker's acts any more: close what it had open, and wait for that a little."""
-        closing = {
-            asyncio.create_task(one)
-            for one in (
-                self.relay.drain(0.0),
-                self.effects.drain(0.0),
-                self.wakeups.stop(),
-                asyncio.to_thread(self.lease.stop),
-                engine.destroy(),
-                self.duties.close(),
-                self.store.close(),
-            )
-        }
-        _, left = await asyncio.wait(closing, timeout=_CLEAN_UP_S)
+        """Nothing of this worker's acts any more: close what it had open."""
+        await self._close(
+            self.relay.drain(0.0),
+            self.effects.drain(0.0),
+            self.wakeups.stop(),
+            asyncio.to_thread(self.lease.stop),
+            engine.destroy(),
+            self.duties.close(),
+            self.store.close(),
+        )
+
+    @staticmethod
+    async def _close(*closing: Coroutine[Any, Any, Any]) -> None:
+        """All of them, and wait for that a little."""
+        _, left = await asyncio.wait({asyncio.create_task(one) for one in closing}, timeout=_CLEAN_UP_S)
         for one in left:
             one.cancel()
 
@@ -253,9 +272,8 @@ class Worker:
                 self.duties.all_tenants("worker.drain") as session,
             ):
                 await workers.drain(session, self.worker_id)
-        except Exception as error:
-            if not is_transient(error) and not isinstance(error, TimeoutError | Fenced):
-                raise
+        except (Exception, Fenced) as error:
+            _log.warning("could not say that it drains (%s): others know once it has left", error)
 
     async def _drain(self, ends_at: float) -> None:
         """Until nothing is at work here any more, or until then, in the loop's time."""
@@ -288,7 +306,7 @@ class Worker:
                     _log.warning("handed over %s", workflow_id)
             if left:
                 _log.warning("fenced and handed over: runs %s", ", ".join(left))
-        except Exception as error:
+        except (Exception, Fenced) as error:
             _log.warning("could not hand over (%s): others do, when the lease is over", error)
 
     @staticmethod

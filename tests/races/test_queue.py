@@ -214,6 +214,20 @@ async def test_what_begins_before_any_worker_was_there_waits_in_order_for_the_fi
     assert row[0] in admitted
 
 
+async def test_a_run_that_a_worker_of_before_goes_on_with_counts_against_the_limits_of_its_agent(scene: Scene) -> None:
+    execution = await scene.running()
+    await scene.rows(
+        "update surefoot.segments set state = 'settled', outcome = 'queued', turns = 1, settled_at = now()"
+    )
+    await scene.rows("update surefoot.runs set segment = 1, state = 'queued'")
+    await scene.rows("insert into surefoot.segments (run_id, n, tenant) values (%s, 1, 'default')", execution.run_id)
+    await scene.rows("select surefoot.enqueue_segment(%s, 1)", execution.run_id)
+    await limit(scene, agent=AGENT, running_max=1)
+    mine = await start(scene)
+    assert await look(scene) == []
+    assert await place(scene, mine) == "waiting"
+
+
 async def long_runs(scene: Scene) -> list[Execution]:
     """Of the first tenant three run, which is all that there is room for; of the second one a run waits."""
     mine = [await scene.running() for _ in range(3)]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.races.scenes import ADA, AGENT, VERSION, Scene
+from tests.races.scenes import ADA, AGENT, VERSION, Scene, register
 from tests.races.test_queue import limit, look, over, place, slots, start
 from tests.races.test_versions import NEW, NEW_WORKER, NEWER_WORKER, deploy, does, engine_version, stop
-from transactions import DEFAULT_TENANT, QueueFull, RunId, RunState, admitting, runs, steering
+from transactions import DEFAULT_TENANT, QueueFull, RunId, RunState, admitting, runs, steering, versions
 from transactions.segments import Ending
 
 
@@ -71,6 +71,19 @@ async def test_control_with_the_room_of_all_that_live_it_stands_in_the_engines_q
     started = await rolling(scene)
     assert [await place(scene, run_id) for run_id in started] == ["open"] * 4
     assert {await engine_version(scene, run_id) for run_id in started} == {NEW}
+
+
+async def test_the_slots_of_a_worker_that_is_not_ready_are_no_room(scene: Scene) -> None:
+    """Its version is not the one that has what begins, either."""
+    await scene.rows("update surefoot.workers set slots = case worker_id when %s then 1 else 0 end", ADA)
+    async with scene.database.all_tenants("worker.register") as session:
+        await register(session, NEW_WORKER, version=NEW, ready=False)
+        await versions.announce(session, NEW, [versions.Serves(AGENT, "2", 1, frozenset({1}), frozenset(), {}, {})])
+    await scene.rows("update surefoot.workers set slots = 3 where worker_id = %s", NEW_WORKER)
+    await look(scene)
+    started = [await start(scene) for _ in range(2)]
+    assert await look(scene) == []
+    assert [await place(scene, run_id) for run_id in started] == ["open", "waiting"]
 
 
 async def two_fleets(scene: Scene) -> None:

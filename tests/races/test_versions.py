@@ -31,7 +31,8 @@ from transactions import (
 from transactions.readers import Record, Serving
 from transactions.segments import Begun, Ending
 
-NEW, NEWER = "report=2", "report=3"
+OLDER, NEW, NEWER = "report=0", "report=2", "report=3"
+OLDER_WORKER = WorkerId("older")
 NEW_WORKER, NEWER_WORKER = WorkerId("new"), WorkerId("newer")
 GRACE_S = 3600.0
 
@@ -252,6 +253,23 @@ async def test_without_any_version_the_engine_s_latest_has_it(scene: Scene) -> N
     assert await engine_version(scene, run_id) == VERSION
 
 
+async def test_without_a_live_version_a_worker_of_before_versions_has_it(scene: Scene) -> None:
+    """The first worker of a new release has come and gone, and those of the one before carry on."""
+    async with scene.database.all_tenants("worker.register") as session:
+        await register(session, OLDER_WORKER, version=OLDER, ready=False)
+    assert await engine_version(scene, await scene.start()) == VERSION
+    await stop(scene, ADA, BOB, EVE)
+    run_id = await scene.start()
+    assert await engine_version(scene, run_id) == OLDER
+    await routed(scene)
+    assert await engine_version(scene, run_id) == OLDER
+    await deploy(scene, NEW, NEW_WORKER)
+    await routed(scene)
+    assert await engine_version(scene, run_id) == NEW
+    await stop(scene, OLDER_WORKER, NEW_WORKER)
+    assert await engine_version(scene, await scene.start()) == NEW
+
+
 # What is for a version that has no worker.
 
 
@@ -328,6 +346,10 @@ async def test_what_nobody_that_lives_can_read_is_held_after_the_grace_and_goes_
     seen = await scene.seen(run_id)
     assert (seen["state"], seen["held_for"]) == ("held", "version")
     assert f"lives ({VERSION})" in seen["reason"]
+    await scene.rows("update surefoot.run_states set entered_at = entered_at - interval '30 days'")
+    for view in ("run_status", "stuck_runs"):
+        [[what_to_do]] = await scene.rows(f"select what_to_do from surefoot.{view} where run_id = %s", run_id)
+        assert "surefoot runs migrate --to VERSION" in what_to_do
     await routed(scene)
     assert (await scene.seen(run_id))["state"] == "held"
     await deploy(scene, VERSION, WorkerId("back"))

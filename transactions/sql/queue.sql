@@ -24,9 +24,10 @@ with recursive lanes as (
         select s.tenant, s.agent, s.begins as first from surefoot.segments s
          where s.state = 'waiting' and (s.tenant, s.agent, s.begins) > (l.tenant, l.agent, l.first)
          order by s.tenant, s.agent, s.begins limit 1) x),
-live as (
+live as (  -- whoever takes work; those of before say neither when they are ready nor how many slots they have
     select w.version, w.agents, sum(w.slots)::integer as slots, bool_or(w.slots is null) as unbounded from surefoot.workers w
-     where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null group by w.version, w.agents),
+     where w.state = 'live' and w.lease_until > clock_timestamp() and w.draining_at is null
+       and (w.ready_at is not null or w.slots is null) group by w.version, w.agents),
 heads as (
     select l.tenant, l.agent, l.first, h.*, t.served_at
       from lanes l left join surefoot.queue_turns t on t.tenant = l.tenant
@@ -45,7 +46,7 @@ routed as (
 newest as (  -- who takes the runs that begin
     select distinct on (a.agent) a.agent, v.version
       from surefoot.version_agents a join surefoot.versions v on v.version = a.version
-     where v.version in (select version from live) order by a.agent, v.current_since desc, v.n desc),
+     where v.version in (select version from live) order by a.agent, v.current_since desc nulls last, v.n desc),
 running as (
     select s.tenant, s.agent, d.application_version as version, count(*) as running
       from surefoot.segments s left join dbos.workflow_status d on d.workflow_uuid = s.run_id || ':' || s.n

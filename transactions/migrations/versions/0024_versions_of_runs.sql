@@ -85,14 +85,25 @@ begin
         workflow_id => run_id || ':' || n, app_version => version);
 end $$;
 
--- Has a segment executed by the version that can carry its run on. While none of those has a worker it waits for one,
--- and the watchdog of another version moves or holds it; where there is none at all, the current version takes it up,
--- and holds it with the reason.
+-- The version of a worker that lives and is of the release before this schema, which announces none and knows one state of a
+-- run; the newest. Null: there is none, or the run is not for it.
+create function surefoot.unannounced_version(of_run text) returns text
+language sql stable set search_path = pg_catalog, pg_temp as $$
+    select w.version from surefoot.runs r, surefoot.workers w
+     where r.run_id = of_run and r.pinned_version is null and w.version <> all(r.refused_by) and r.state_version = 1
+       and w.state = 'live' and w.lease_until > clock_timestamp()
+       and not exists (select 1 from surefoot.versions v where v.version = w.version)
+     order by w.started_at desc limit 1
+$$;
+
+-- Has a segment executed by the version that can carry its run on, or else by what there was before versions. While none of
+-- those has a worker it waits for one, and the watchdog of another version moves or holds it; where there is none at all, the
+-- current version takes it up, and holds it with the reason.
 create function surefoot.hand_to_engine(run_id text, n integer) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform surefoot.ask_engine(run_id, n, coalesce(
-        surefoot.version_for(run_id), surefoot.version_for(run_id, false),
+        surefoot.version_for(run_id), surefoot.unannounced_version(run_id), surefoot.version_for(run_id, false),
         (select surefoot.current_version(r.agent) from surefoot.runs r where r.run_id = hand_to_engine.run_id)));
 end $$;
 

@@ -4,12 +4,12 @@ from importlib.resources import files
 
 from alembic import op
 
-from transactions.statements import run_briefly
+from transactions.statements import run_apart
 
 revision = "0025"
 down_revision = "0024"
 
 
 def upgrade() -> None:
-    folder = files("transactions").joinpath("migrations", "versions")
-    run_briefly(op.get_bind(), folder.joinpath("0025_versions_indexes.sql").read_text())
+    script = files("transactions").joinpath("migrations", "versions", "0025_versions_indexes.sql").read_text()
+    run_apart(op.get_bind(), [part for part in script.split(";\n") if part.strip()])

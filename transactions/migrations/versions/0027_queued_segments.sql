@@ -14,6 +14,16 @@ alter table surefoot.segments
 update surefoot.segments s set agent = r.agent, admitted_at = s.created_at
   from surefoot.runs r where r.run_id = s.run_id and s.state = 'open';
 
+-- Writers of an older version do not say whose it is.
+create function surefoot.fill_segment() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    select r.agent into new.agent from surefoot.runs r where r.run_id = new.run_id;
+    return new;
+end $$;
+create trigger fill_segment before insert on surefoot.segments for each row
+    when (new.agent is null) execute function surefoot.fill_segment();
+
 -- What may follow what of a segment, besides what is there of other machines.
 do $$
 declare
