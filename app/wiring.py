@@ -109,8 +109,7 @@ def build_worker(
     duties = Database(url, replace(limits, pool_connections=_DUTY_CONNECTIONS), application=name)
     version = application_version(agents, settings.version)
     wakeups = Wakeups(url, limits, application=name)
-    left = threading.Event()
-    lost = _unless(left, end)
+    lost = _unless(left := threading.Event(), end)
     lease = Lease(url, worker_id, settings.lease_s, lost, settings.still_s)
     by_name = {agent.name: agent for agent in agents}
     store = store or ArtifactStore.from_setting(
@@ -118,8 +117,7 @@ def build_worker(
     )
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, lost, store)
     effects = Effects(bench)
-    subscribed = all_subscriptions(settings, subscriptions)
-    draining = asyncio.Event()
+    subscribed, draining = all_subscriptions(settings, subscriptions), asyncio.Event()
     interrupts = Interrupts(duties, settings.watchdog_s)
     served = serving(by_name, version)
     dispatcher = Dispatcher(duties, wakeups, settings.queue_poll_s, lease.check)
