@@ -32,7 +32,8 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
 $$;
 grant execute on function surefoot.queued_why to surefoot_app, surefoot_worker;
 
--- What is new: `priority`; `due_at` of a run that is delayed; `queued_why` of one that is queued.
+-- What is new: `priority`; `due_at` of a run that is delayed; `queued_why` of one that is queued; what to do where one is held
+-- for a version.
 create or replace view surefoot.run_status with (security_invoker = true) as
 select r.run_id, r.tenant, r.agent, r.agent_version, r.state,
        (select array_agg(distinct w.kind order by w.kind) from surefoot.waits w
@@ -49,6 +50,8 @@ select r.run_id, r.tenant, r.agent, r.agent_version, r.state,
                           where a.run_id = r.run_id and ((a.state = 'UNKNOWN' and d.state = 'parked')
                                 or (a.state = 'PREPARED' and a.failure = 'permission' and d.state = 'dead')))
                  then 'say what became of its effect: see `surefoot actions list`'
+            when r.state = 'held' and r.held_for = 'version'
+                 then 'start a worker that can carry it on: it goes on by itself; or `surefoot runs migrate --to VERSION`'
             when r.state = 'held' then 'put the cause right, then `surefoot runs release`' end as what_to_do,
        case when r.ended_at is not null or r.state = 'cancelling' then initcap(r.state)
             when r.state = 'queued' and r.turns = 0 then 'Queued'
@@ -84,6 +87,8 @@ select l.run_id, l.tenant, l.agent, l.state, l.since, l.limit_s,
                  then 'nothing, if it may wait for its turn; else raise the limit with `surefoot limits set`, or start more workers; or cancel it'
             when l.state = 'queued' and l.served then 'see whether the live workers serve its agent and have room: `surefoot doctor`; or cancel it'
             when l.state = 'queued' then 'start a worker that serves its agent'
+            when l.state = 'held' and l.held_for = 'version'
+                 then 'start a worker that can carry it on: it goes on by itself; or `surefoot runs migrate --to VERSION`; or cancel it'
             when l.state = 'held' then 'put the cause right, then `surefoot runs release`; or cancel it'
             when l.state = 'waiting' and w.kinds @> array['approval'] then 'decide: see `surefoot approvals list`; or cancel it'
             when l.state = 'waiting' then 'see `surefoot actions list` and `surefoot runs show`; or cancel it'
@@ -91,7 +96,7 @@ select l.run_id, l.tenant, l.agent, l.state, l.since, l.limit_s,
             when l.state = 'cancelling' then 'its worker is in a call that does not end: see its log; if it stays so, end that worker'
             else 'see the log of its worker; cancel the run if it is of no use any more' end as what_to_do
 from (
-    select r.run_id, r.tenant, r.agent, r.state, r.reason, r.segment, g.state as place, g.begins,
+    select r.run_id, r.tenant, r.agent, r.state, r.reason, r.held_for, r.segment, g.state as place, g.begins,
            greatest(s.entered_at, g.queued_at) as since,
            (a.limits ->> (r.state || '_s_max'))::double precision as limit_s,
            exists (select 1 from surefoot.workers w where w.state = 'live') as served
