@@ -59,6 +59,8 @@ class Watchdog:
         with tries.one():
             await self._restart_lost(tries)
         with tries.one():
+            await self._settle_left_behind()
+        with tries.one():
             await self._expire_approvals(tries)
         with tries.one():
             await self._wake_sharers()
@@ -128,6 +130,11 @@ class Watchdog:
         async with self.database.transaction("watchdog.restart", Tenant(row["tenant"])) as session:
             if await segments.restart_lost(session, run_id=run_id, n=n, why=why, stalls_max=self.stalls_max):
                 _log.warning("run %s goes on without its segment %d: %s", run_id, n, why)
+
+    async def _settle_left_behind(self) -> None:
+        async with self.database.all_tenants("watchdog.settle") as session:
+            for run_id in await workers.settle_left_behind(session, limit=_BATCH):
+                _log.warning("run %s left a segment behind that it does not wait for any more", run_id)
 
     async def _expire_approvals(self, tries: Tries) -> None:
         async with self.database.all_tenants("watchdog.look") as session:

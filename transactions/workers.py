@@ -123,6 +123,11 @@ async def orphaned_executors(session: AsyncSession, *, version: str) -> list[Wor
     return [row["executor_id"] for row in await fetch_all(session, _SEGMENTS["orphaned_executors"], version=version)]
 
 
+async def settle_left_behind(session: AsyncSession, *, limit: int) -> list[RunId]:
+    """Settle what waits for its turn, or is delayed, of a run that is over, held, or at another segment."""
+    return [row["run_id"] for row in await fetch_all(session, _SEGMENTS["settle_left_behind"], limit=limit)]
+
+
 async def superseded_workflows(session: AsyncSession) -> list[str]:
     """Engine rows of segments that were given up, still open there."""
     return [row["workflow_uuid"] for row in await fetch_all(session, _SEGMENTS["superseded_workflows"])]

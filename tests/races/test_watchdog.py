@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from app.watchdog import Watchdog
 from tests.races import invariants
 from tests.races.interleave import Pace, SteppedDatabase
 from tests.races.scenes import ADA, BOB, EVE, VERSION, Scene, Waiting, register
+from tests.races.test_queue import slots, start
 from transactions import Conflict, Execution, Fenced, RunId, RunState, Session, WorkerId
 from transactions.connecting import application_name
 from transactions.segments import Ending
@@ -210,6 +212,24 @@ async def test_each_duty_is_done_and_nothing_else_is_touched(scene: Scene, engin
     await _watchdog(scene).run_once()
     assert await _now(scene, ruins) == found
     assert engine.handed_over == []
+
+
+async def test_what_code_of_before_left_to_wait_is_settled(scene: Scene, engine: Engine) -> None:
+    """It settles an open segment only: one that waits for its turn, or is delayed, it leaves when it ends the run."""
+    await slots(scene, 0)
+    cancelled = await start(scene, not_before=datetime.now(UTC) + timedelta(hours=1))
+    held, gone_on, kept = [await scene.start() for _ in range(3)]
+    over = "update surefoot.runs set state = 'cancelled', reason = 'x', ended_at = now() where run_id = %s"
+    await scene.rows(over, cancelled)
+    await scene.rows("update surefoot.runs set state = 'held', reason = 'x' where run_id = %s", held)
+    await scene.rows("update surefoot.runs set segment = 1 where run_id = %s", gone_on)
+    stranded = "select run_id from surefoot.stranded where run_id = any(%s)"
+    assert len(await scene.rows(stranded, [cancelled, held, gone_on, kept])) == 3
+    await _watchdog(scene).run_once()
+    found = "select state, outcome from surefoot.segments where run_id = %s"
+    assert [(await scene.rows(found, run_id))[0] for run_id in (cancelled, held, gone_on, kept)] == [
+        ("settled", "cancelled"), ("settled", "held"), ("settled", "lost"), ("waiting", None)
+    ]  # fmt: skip
 
 
 _BREAKS = """

@@ -33,6 +33,17 @@ select surefoot.open_segment(r.run_id, :n, r.tenant, r.agent, r.priority,
            (select g.queued_at from surefoot.segments g where g.run_id = r.run_id and g.n = :n - 1 and g.executions = 0))
   from surefoot.runs r where r.run_id = :run_id and r.tenant = :tenant
 
+-- name: settle_left_behind
+-- Code of before settles only what is open: what waits for its turn, or is delayed, while its run does not is nobody's.
+with left_behind as (
+    select s.run_id, s.n, r.state, r.turns, r.segment from surefoot.segments s join surefoot.runs r on r.run_id = s.run_id
+     where s.state in ('waiting', 'delayed') and (r.state <> 'queued' or r.segment <> s.n)
+     order by s.run_id limit :limit for no key update of r, s skip locked)
+update surefoot.segments s
+   set state = 'settled', outcome = case when l.segment = s.n then l.state else 'lost' end, settled_at = clock_timestamp(), turns = l.turns
+  from left_behind l where s.run_id = l.run_id and s.n = l.n
+returning s.run_id
+
 -- name: lost
 select r.run_id, r.tenant, r.segment, r.stalls, d.status
   from surefoot.segments s
