@@ -67,7 +67,8 @@ async def _database(url: str, settings: Settings) -> list[tuple[bool, str]]:
         query = database.query
         live = await query(
             surefoot.tenant,
-            "select count(*) as n from surefoot.worker_status where state = 'live' and lease_left > interval '0'",
+            "select count(*) as n from surefoot.worker_status where state = 'live' and lease_left > interval '0'"
+            " and draining_at is null and (ready_at is not null or slots is null)",  # null: of the release before
         )
         unknown = await query(
             surefoot.tenant, "select count(*) as n from surefoot.unknown_actions where state = 'UNKNOWN'"

@@ -116,6 +116,12 @@ left join lateral (
      order by v.seq desc limit 1) e on l.state in ('running', 'cancelling')
 where l.since < clock_timestamp() - make_interval(secs => l.limit_s);
 
+-- What is new: from when on it takes work, from when on no more, and how much of whose.
+create or replace view surefoot.worker_status with (security_invoker = true) as
+select w.worker_id, w.tenant, w.version, w.host, w.pid, w.state, w.lease_until, w.lease_until - clock_timestamp() as lease_left,
+       w.started_at, w.ended_at, w.reason, w.ready_at, w.draining_at, w.slots, w.agents
+from surefoot.workers w;
+
 -- How much of each tenant and agent runs, waits for its turn and is delayed; why what waits is not admitted.
 create view surefoot.queue_status with (security_invoker = true) as
 select q.tenant, q.agent, q.running, q.waiting, q.delayed, q.oldest_at, q.next_due_at,
