@@ -30,7 +30,6 @@ from transactions import (
     Wakeups,
     WorkerId,
     epochs,
-    is_transient,
     subscriptions,
     versions,
     workers,
@@ -211,7 +210,10 @@ class Worker:
         ends_at = asyncio.get_running_loop().time() + self._to_a_boundary_s
         await self._say_that_it_drains()
         await self._end(task for task in self._tasks if task.get_name() not in _WHILE_IT_DRAINS)
-        await self._drain(ends_at)
+        try:
+            await self._drain(ends_at)
+        except (Exception, Fenced) as error:
+            _log.warning("could not wait for what is at work here (%s): it is handed over", error)
         self.left.set()  # who is fenced from here on is so by our own will
         self.lease.give_up()
         interrupted = self.interrupts.leave()
@@ -253,9 +255,8 @@ class Worker:
                 self.duties.all_tenants("worker.drain") as session,
             ):
                 await workers.drain(session, self.worker_id)
-        except Exception as error:
-            if not is_transient(error) and not isinstance(error, TimeoutError | Fenced):
-                raise
+        except (Exception, Fenced) as error:
+            _log.warning("could not say that it drains (%s): others know once it has left", error)
 
     async def _drain(self, ends_at: float) -> None:
         """Until nothing is at work here any more, or until then, in the loop's time."""
@@ -288,7 +289,7 @@ class Worker:
                     _log.warning("handed over %s", workflow_id)
             if left:
                 _log.warning("fenced and handed over: runs %s", ", ".join(left))
-        except Exception as error:
+        except (Exception, Fenced) as error:
             _log.warning("could not hand over (%s): others do, when the lease is over", error)
 
     @staticmethod
