@@ -137,7 +137,7 @@ def build_worker(
         relay=_relay(bench, effects, subscribed, settings, lease.check),
         watchdog=_watchdog(duties, worker_id, version, settings, lease.check),
         dispatcher=dispatcher,
-        scheduler=Scheduler(database, settings.watchdog_s, lease.check),
+        scheduler=Scheduler(duties, settings.watchdog_s, lease.check),
         interrupts=interrupts,
         segments=Segments(
             bench, effects, interrupts, clock, settings.stalls_max, draining.is_set, served, dispatcher.freed
