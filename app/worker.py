@@ -89,6 +89,11 @@ class Worker:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]], init=False)
     _stopped: bool = field(default=False, init=False)
 
+    @property
+    def _databases(self) -> Sequence[Database]:
+        stores = self.store.database
+        return [self.database, self.duties] if stores is None else [self.database, self.duties, stores]
+
     def still_mine(self) -> None:
         """Raises Fenced once the lease is lost; not when it was given up by this worker's own will."""
         if not self.left.is_set():
@@ -118,7 +123,7 @@ class Worker:
             )
             await self._announce(session)
         self.lease.start(registered_at)
-        for one in (self.database, self.duties):
+        for one in self._databases:
             one.only_while(self.still_mine)
         try:
             await self._begin(here)
@@ -177,7 +182,7 @@ class Worker:
                 begun.epoch,
                 begun.effects,
             )
-        for one in (self.database, self.duties):
+        for one in self._databases:
             one.stay_at(here, self.end)
         return here
 

@@ -52,14 +52,24 @@ class ArtifactStore:
 
     @classmethod
     def from_setting(
-        cls, setting: str | None, database_url: str, access: Access = WORKER, *, lease_s: float = float("inf")
+        cls,
+        setting: str | None,
+        database_url: str,
+        access: Access = WORKER,
+        *,
+        lease_s: float = float("inf"),
+        application: str = "surefoot",
     ) -> "ArtifactStore":
         """As `SUREFOOT_ARTIFACTS` says. With `API` it stages and reads, and sweeps nothing.
 
-        lease_s: that of this deployment's workers. Raises InvalidInput.
+        lease_s: that of this deployment's workers. application: what its sessions are called at the server. Raises
+        InvalidInput.
         """
         writes_to, stores = open_stores(setting or POSTGRES)
-        return cls(writes_to, stores, Database(database_url, _STAGING.within(lease_s), access) if stores else None)
+        if not stores:
+            return cls(writes_to, stores)
+        limits = _STAGING.within(lease_s)
+        return cls(writes_to, stores, Database(database_url, limits, access, application=application))
 
     def sweeping(self) -> "ArtifactStore":
         """The same stores with a worker's access, for one sweep: close it after that."""
