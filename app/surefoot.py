@@ -73,9 +73,9 @@ class Surefoot(Acting):
             self.settings,
             subscriptions=self.subscriptions,
         )
-        await worker.start()
-        self.worker = worker
         try:
+            await worker.start()
+            self.worker = worker
             yield
         finally:
             await worker.stop()

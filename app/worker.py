@@ -101,8 +101,17 @@ class Worker:
 
     async def start(self) -> None:
         """The lease row exists before the engine is launched, so that no claim is ever without an owner. Only once that
-        is, segments are handed to this worker, and its version becomes current: one that fails to start takes nothing.
+        is, segments are handed to this worker, and its version becomes current: one that fails to start takes nothing,
+        and closes what it has opened, but `database`.
         """
+        try:
+            await self._start()
+        except BaseException:
+            self._stopped = True
+            await self._close(self.duties.close(), self.store.close())
+            raise
+
+    async def _start(self) -> None:
         await require_worker(self.database.url)
         await self.store.check()
         here = await self._arrive()
@@ -129,7 +138,9 @@ class Worker:
             await self._begin(here)
         except BaseException:
             engine.stop_claiming()
+            self.left.set()
             await asyncio.to_thread(self.lease.release_now, "its worker could not start")  # nobody waits for its end
+            await self._clean_up()
             raise
 
     async def _begin(self, here: Whereabouts) -> None:
@@ -235,20 +246,21 @@ class Worker:
                 _log.warning("handed over %s", workflow_id)
 
     async def _clean_up(self) -> None:
-        """Nothing of this worker's acts any more: close what it had open, and wait for that a little."""
-        closing = {
-            asyncio.create_task(one)
-            for one in (
-                self.relay.drain(0.0),
-                self.effects.drain(0.0),
-                self.wakeups.stop(),
-                asyncio.to_thread(self.lease.stop),
-                engine.destroy(),
-                self.duties.close(),
-                self.store.close(),
-            )
-        }
-        _, left = await asyncio.wait(closing, timeout=_CLEAN_UP_S)
+        """Nothing of this worker's acts any more: close what it had open."""
+        await self._close(
+            self.relay.drain(0.0),
+            self.effects.drain(0.0),
+            self.wakeups.stop(),
+            asyncio.to_thread(self.lease.stop),
+            engine.destroy(),
+            self.duties.close(),
+            self.store.close(),
+        )
+
+    @staticmethod
+    async def _close(*closing: Coroutine[Any, Any, Any]) -> None:
+        """All of them, and wait for that a little."""
+        _, left = await asyncio.wait({asyncio.create_task(one) for one in closing}, timeout=_CLEAN_UP_S)
         for one in left:
             one.cancel()
 
