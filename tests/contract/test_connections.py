@@ -1,6 +1,8 @@
 """Every connection is bounded below the lease: idling in a transaction, and waiting on a line that is silent."""
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,7 +10,9 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from transactions import Database, Limits, WorkerId, workers
+from app import Surefoot
+from tests.forked import call, until_async
+from transactions import Database, Fenced, Limits, WorkerId, versions, workers
 from transactions.connecting import application_name, parameters
 from transactions.database import connector
 from transactions.lease import Lease
@@ -116,3 +120,56 @@ async def test_a_watchdog_that_hangs_has_its_lock_taken_from_it(database: Databa
                         if await workers.watchdog_lock(other, hold_s=60):
                             break
                 await session.execute(text("select 1"))
+
+
+OURS = (
+    "select application_name from pg_stat_activity"
+    " where datname = current_database() and application_name like 'surefoot%'"
+)
+
+
+async def nothing_is_open(url: str) -> None:
+    """Of a worker that was in this process."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        await until_async(lambda: admin.execute(OURS).fetchall() == [])
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("lease")]
+
+
+def fails_to_start(url: str) -> None:
+    async def fails(*_: object) -> bool:
+        raise RuntimeError("not today")
+
+    async def starts() -> None:
+        async with Surefoot(url, []).lifespan():
+            raise AssertionError("it has started")
+
+    async def go() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(versions, "begin", fails)
+            with pytest.raises(RuntimeError, match="not today"):
+                await starts()
+        await nothing_is_open(url)
+
+    asyncio.run(go())
+
+
+def test_a_worker_that_fails_to_start_leaves_nothing_open(database_url: str) -> None:
+    call(fails_to_start, database_url)
+
+
+def stops_without_its_duties(url: str) -> None:
+    def fenced() -> None:
+        raise Fenced("the database is elsewhere")
+
+    async def go() -> None:
+        surefoot = Surefoot(url, [])
+        async with surefoot.lifespan():
+            assert surefoot.worker is not None
+            surefoot.worker.duties.only_while(fenced)
+        await nothing_is_open(url)
+
+    asyncio.run(go())
+
+
+def test_a_worker_that_cannot_say_that_it_leaves_leaves_all_the_same(database_url: str) -> None:
+    call(stops_without_its_duties, database_url)
