@@ -35,7 +35,7 @@ from steps import DurableAgent
 from steps.bench import Bench
 from steps.clock import SystemClock
 from steps.effects import Effects
-from transactions import WORKER, ArtifactStore, Database, Limits, Wakeups, WorkerId, migrate, outbox
+from transactions import ArtifactStore, Database, Limits, Wakeups, WorkerId, migrate, outbox
 from transactions.actions import Ticket
 from transactions.connecting import application_name
 from transactions.lease import Lease, end_process
@@ -112,9 +112,7 @@ def build_worker(
     lost = _unless(left := threading.Event(), end)
     lease = Lease(url, worker_id, settings.lease_s, lost, settings.still_s)
     by_name = {agent.name: agent for agent in agents}
-    store = store or ArtifactStore.from_setting(
-        settings.artifacts, url, WORKER, lease_s=settings.lease_s, application=name
-    )
+    store = store or ArtifactStore.from_setting(settings.artifacts, url, lease_s=settings.lease_s, application=name)
     bench = Bench(database, by_name, worker_id, wakeups, lease.check, lost, store)
     effects = Effects(bench)
     subscribed, draining = all_subscriptions(settings, subscriptions), asyncio.Event()

@@ -139,6 +139,7 @@ class Worker:
         except BaseException:
             self.left.set()
             engine.stop_claiming()
+            self.left.set()
             await asyncio.to_thread(self.lease.release_now, "its worker could not start")  # nobody waits for its end
             await self._clean_up()
             raise
