@@ -73,6 +73,18 @@ def at_rest(stage: Stage, worker: Process) -> Cost:
     return replace(most, connections=max(one.connections for one in found))
 
 
+def no_more(stage: Stage, worker: Process, idle: Cost) -> Cost:
+    """What it costs now; looked at again, as often as what it is held to, while that is more.
+
+    One window of a machine that has become free is fuller than those of a busy one before it, and only for that.
+    """
+    for _ in range(WINDOWS - 1):
+        found = cost(stage, worker)
+        if found.transactions <= SLACK * idle.transactions + 3:
+            return found
+    return cost(stage, worker)
+
+
 def cost(stage: Stage, worker: Process) -> Cost:
     """In one window, once what happened before it has been counted."""
     process = psutil.Process(worker.pid)

@@ -2,7 +2,7 @@
 
 import time
 
-from tests.crowd import SLACK, at_rest, copy, cost
+from tests.crowd import SLACK, at_rest, copy, no_more
 from tests.kit import Process
 from tests.stage import Stage
 
@@ -27,11 +27,11 @@ def test_ten_thousand_runs_wait_for_approval_and_cost_nothing(stage: Stage) -> N
     copy(stage, run_id, MANY - 1)
     before = facts(stage)
     assert len(stage.command("approvals", "list").stdout.split("needs role:manager")) - 1 == 100  # a page of them
-    with_many = cost(stage, worker)
+    with_many = no_more(stage, worker, idle)
     worker.kill()
     started_with_many = min(started_in(stage) for _ in range(RESTARTS))
     again = stage.working()
-    after_a_restart = cost(stage, again)
+    after_a_restart = no_more(stage, again, idle)
     print(f"idle {idle}, with {MANY} {with_many}, after a restart {after_a_restart}")
     assert facts(stage) == before
     assert started_with_many <= RESTART_SLACK * started, (started_with_many, started)

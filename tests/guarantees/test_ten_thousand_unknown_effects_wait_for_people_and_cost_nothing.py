@@ -1,6 +1,6 @@
 """Effects that only a person can say something of wait through restarts for as long as nobody does, and nobody asks."""
 
-from tests.crowd import SLACK, at_rest, copy, cost
+from tests.crowd import SLACK, at_rest, copy, cost, no_more
 from tests.kit import until
 from tests.stage import Stage
 
@@ -18,10 +18,10 @@ def test_ten_thousand_unknown_effects_wait_for_people_and_cost_nothing(stage: St
     copy(stage, run_id, MANY - 1)
     before = facts(stage)
     assert on_desk(stage) == MANY
-    with_many = cost(stage, worker)
+    with_many = no_more(stage, worker, idle)
     worker.kill()
     again = stage.working()
-    after_a_restart = cost(stage, again)
+    after_a_restart = no_more(stage, again, idle)
     print(f"idle {idle}, with {MANY} {with_many}, after a restart {after_a_restart}")
     assert facts(stage) == before
     assert len(stage.outside.sent) == 1
