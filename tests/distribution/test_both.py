@@ -34,9 +34,7 @@ async def both(estate: Estate) -> AsyncIterator[tuple[Surefoot, Database]]:
     finally:
         await people.close()
         await hands.close()
-        estate.rows(
-            "postgres", "update surefoot.dispatch set room = null, rooms = '{}', reached = '{}', full_for = '{}'"
-        )
+        estate.rows("postgres", "update surefoot.dispatch set room = null, rooms = '{}', reached = '{}'")
 
 
 async def live(hands: Database) -> WorkerId:

@@ -7,6 +7,7 @@ from tests.stage import Stage
 from transactions import readers
 
 LONG = [[("send_patiently", {"text": "long"})], [("note", {"text": "after"})]]
+# Refused, for what one version has asked about is asked about anew by another.
 ASKED = ([("gated_note", {"text": "asked"})], [("note", {"text": "told"})])
 NOTE = [("note", {"text": "new"})]
 MESSAGES = "select seq, message from surefoot.model_messages where run_id = %s order by seq"
@@ -21,7 +22,7 @@ def test_a_run_that_a_new_version_cannot_read_finishes_on_an_old_worker(stage: S
             stage.until_state(run_id, "waiting")
         stage.outside.until_sent(1)
         stage.working(**build("INCOMPATIBLE"), **SOON)
-        stage.approve(waiting)
+        stage.approve(waiting, "reject")
         new = stage.script(NOTE)
         for run_id in (waiting, new):
             stage.until_state(run_id, "completed")
@@ -31,7 +32,7 @@ def test_a_run_that_a_new_version_cannot_read_finishes_on_an_old_worker(stage: S
     assert begun_by(stage, running) == ["1"]
     # Without an old worker it is held, and not executed; with one again it goes on by itself.
     drained(old)
-    stage.approve(left)
+    stage.approve(left, "reject")
     stage.until_state(left, "held")
     assert reason(stage, left).startswith(
         "its state is of version 1, which no version that has a worker can read, and no"
@@ -51,7 +52,7 @@ def test_a_moment_without_an_old_worker_holds_nothing(stage: Stage) -> None:
     stage.until_state(run_id, "waiting")
     stage.working(**build("INCOMPATIBLE"))
     drained(old)
-    stage.approve(run_id)
+    stage.approve(run_id, "reject")
     for _ in range(2):
         stage.until_state(stage.script(NOTE), "completed")
     assert stage.state(run_id) == "queued"
@@ -66,12 +67,12 @@ def test_a_state_that_can_be_migrated_is_once_with_the_commit_that_takes_it_up(s
     stage.until_state(run_id, "waiting")
     drained(old)
     mortal = stage.working("segment.begin.before_commit", **build("MIGRATING"))
-    stage.approve(run_id)
+    stage.approve(run_id, "reject")
     assert mortal.until_it_dies() == -9
     assert events(stage, run_id, "run.migrated") == []
     stage.working(**build("MIGRATING"))
     stage.until_state(run_id, "completed")
-    assert [note["text"] for note in stage.notes(run_id)] == ["asked", "told", "migrated"]
+    assert [note["text"] for note in stage.notes(run_id)] == ["told", "migrated"]
     [told] = events(stage, run_id, "run.migrated")
     assert (told["from"], told["to"], told["messages"]) == (1, 2, 1)
     [kept] = stage.rows("select input, messages from surefoot.state_migrations where run_id = %s", run_id)
@@ -87,7 +88,7 @@ def test_a_migration_that_cannot_be_is_refused_and_changes_nothing(stage: Stage)
     drained(old)
     before = stage.rows(MESSAGES, run_id)
     stage.working(**build("SPOILING"), **SOON)
-    stage.approve(run_id)
+    stage.approve(run_id, "reject")
     stage.until_state(run_id, "held")
     assert reason(stage, run_id).startswith(
         "its state could not be migrated from version 1 to 2: it made 1 messages of 2"
@@ -97,7 +98,7 @@ def test_a_migration_that_cannot_be_is_refused_and_changes_nothing(stage: Stage)
     )
     stage.working()
     stage.until_state(run_id, "completed")
-    assert [note["text"] for note in stage.notes(run_id)] == ["asked", "told"]
+    assert [note["text"] for note in stage.notes(run_id)] == ["told"]
 
 
 def test_control_where_nobody_asks_what_can_be_read_the_new_version_has_it(stage: Stage) -> None:
@@ -106,7 +107,7 @@ def test_control_where_nobody_asks_what_can_be_read_the_new_version_has_it(stage
     stage.until_state(run_id, "waiting")
     drained(old)
     stage.working(broken=everything_is_read, **build("INCOMPATIBLE"), **SOON)
-    stage.approve(run_id)
+    stage.approve(run_id, "reject")
     stage.until_state(run_id, "completed")
     assert begun_by(stage, run_id) == ["1", "3"]
 

@@ -18,8 +18,9 @@ KEYS = "select idempotency_key, input ->> 'n' from surefoot.runs order by 1"
 
 async def put(scene: Scene, name: str = "minutely", *, by: str = "opal", **more: Any) -> None:
     given: dict[str, Any] = {"agent": AGENT, "input": {"n": 1}, "cron": "* * * * *", **more}
-    async with scene.database.all_tenants("principal.set") as session:
-        await principals.put(session, DEFAULT_TENANT, "opal", roles=["operator"], by="test")
+    await scene.administrate(
+        lambda session: principals.put(session, DEFAULT_TENANT, "opal", roles=["operator"], by="test")
+    )
     async with scene.database.transaction("schedule.set", DEFAULT_TENANT) as session:
         await schedules.put(session, DEFAULT_TENANT, Schedule(name, **given), by=by)
 
