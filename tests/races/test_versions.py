@@ -346,7 +346,8 @@ async def test_what_nobody_that_lives_can_read_is_held_after_the_grace_and_goes_
     seen = await scene.seen(run_id)
     assert (seen["state"], seen["held_for"]) == ("held", "version")
     assert f"lives ({VERSION})" in seen["reason"]
-    await scene.rows("update surefoot.run_states set entered_at = entered_at - interval '30 days'")
+    await scene.rows("""update surefoot.agents set limits = '{"held_s_max": 1}'""")
+    await scene.rows("update surefoot.run_states set entered_at = now() - interval '1 day' where left_at is null")
     for view in ("run_status", "stuck_runs"):
         [[what_to_do]] = await scene.rows(f"select what_to_do from surefoot.{view} where run_id = %s", run_id)
         assert "surefoot runs migrate --to VERSION" in what_to_do
