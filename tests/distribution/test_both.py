@@ -29,7 +29,8 @@ async def both(estate: Estate) -> AsyncIterator[tuple[Surefoot, Database]]:
     try:
         async with hands.all_tenants("worker.register") as session:
             for version in ("one", "two"):
-                await versions.announce(session, version, [Serves("scripted", "1", 1, frozenset({1}), frozenset(), {}, {})])
+                serves = Serves("scripted", "1", 1, frozenset({1}), frozenset(), {}, {})
+                await versions.announce(session, version, [serves])
         yield people, hands
     finally:
         await people.close()

@@ -18,7 +18,7 @@ OPEN = "select run_id, agent_version from surefoot.runs where ended_at is null a
 # What the engine has for a version of `scripted`, whether it has begun or not.
 ENGINE = (
     "select workflow_uuid from dbos.workflow_status where status in ('ENQUEUED', 'PENDING') "
-    "and application_version like '%%scripted=' || %s"
+    "and substring(application_version from 'scripted=(\\d+)') = %s"
 )
 
 
