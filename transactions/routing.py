@@ -98,7 +98,8 @@ async def hold_unreadable(session: AsyncSession, run_id: RunId, *, gone_s: float
         return False
     found = await fetch_one(session, _ROUTING["unreadable"], gone_s=gone_s, run_id=run_id, limit=1)
     if found is not None:
-        why = _why_unreadable(run, served=found["served"])
+        told = await fetch_one(session, _ROUTING["last_refusal"], run_id=run_id)
+        why = _why_unreadable(run, served=found["served"], told=None if told is None else told["why"])
     else:
         found = await fetch_one(session, _ROUTING["undelivered"], gone_s=gone_s, run_id=run_id, limit=1)
         if found is None:
@@ -112,14 +113,15 @@ async def hold_unreadable(session: AsyncSession, run_id: RunId, *, gone_s: float
     return True
 
 
-def _why_unreadable(run: Mapping[str, Any], *, served: bool) -> str:
+def _why_unreadable(run: Mapping[str, Any], *, served: bool, told: str | None) -> str:
+    """`told`: what the version said that refused the run last."""
     why = f"its state is of version {run['state_version']}, which no version that has a worker can read"
     if run["pinned_version"] is not None:
         why = f"it was moved to version {run['pinned_version']!r}, which has no worker"
     elif not served:
         why = f"no version that has a worker serves agent {run['agent']}"
     elif run["agent_version"] is not None and run["refused_by"]:
-        why = f"{', '.join(map(repr, run['refused_by']))} cannot carry it on"
+        why = told or f"{', '.join(map(repr, run['refused_by']))} cannot carry it on"
     return why
 
 

@@ -96,3 +96,7 @@ select run_id from surefoot.runs
  where state = 'held' and held_for = 'version' and surefoot.version_for(run_id) is not null
    and surefoot.call_for_nobody(run_id, 0) is null
  order by run_id limit :limit
+
+-- name: last_refusal
+select e.data ->> 'why' as why from surefoot.events e
+ where e.run_id = :run_id and e.kind = 'segment.refused' order by e.seq desc limit 1
