@@ -19,6 +19,12 @@ def drained(worker: Process) -> None:
     assert worker.until_it_dies() == 0, worker.said()
 
 
+def until_let_go_on(stage: Stage, run_id: str) -> None:
+    """Until a run that was held has been completed."""
+    until("it is let go on", lambda: stage.state(run_id) != "held")
+    stage.until_state(run_id, "completed")
+
+
 def begun_by(stage: Stage, run_id: str) -> list[str]:
     """The version of `scripted` of the worker of each execution of the run, in order."""
     rows = stage.rows(

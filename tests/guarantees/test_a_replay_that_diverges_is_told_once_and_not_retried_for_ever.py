@@ -2,7 +2,7 @@
 
 from dbos import error as engine_errors
 
-from tests.builds import SOON, begun_by, build, events, reason
+from tests.builds import SOON, begun_by, build, events, reason, until_let_go_on
 from tests.stage import Stage
 
 LOOKED = ([("look", {"text": "a"})], [("note", {"text": "b"})])
@@ -50,7 +50,7 @@ def test_where_it_cannot_go_on_it_is_held_with_what_diverged_until_it_can(stage:
     stage.until_state(run_id, "held")
     assert "it has called send (effect), and version" in reason(stage, run_id)
     stage.working(**SOON)
-    stage.until_state(run_id, "completed")
+    until_let_go_on(stage, run_id)
     assert len(stage.outside.of("b")) == 1
     assert begun_by(stage, run_id) == ["1", "1"]
 

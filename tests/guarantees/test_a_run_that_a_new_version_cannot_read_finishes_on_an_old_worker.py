@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.builds import SOON, begun_by, build, drained, events, reason
+from tests.builds import SOON, begun_by, build, drained, events, reason, until_let_go_on
 from tests.stage import Stage
 from transactions import readers
 
@@ -40,7 +40,7 @@ def test_a_run_that_a_new_version_cannot_read_finishes_on_an_old_worker(stage: S
     assert "scripted=1" in reason(stage, left)
     assert begun_by(stage, left) == ["1"]
     stage.working(**SOON)
-    stage.until_state(left, "completed")
+    until_let_go_on(stage, left)
     assert begun_by(stage, left) == ["1", "1"]
     assert events(stage, left, "run.released") == [{"by": "watchdog"}]
 
@@ -97,7 +97,7 @@ def test_a_migration_that_cannot_be_is_refused_and_changes_nothing(stage: Stage)
         stage.rows("select seq, message from surefoot.model_messages where run_id = %s order by seq", run_id) == before
     )
     stage.working()
-    stage.until_state(run_id, "completed")
+    until_let_go_on(stage, run_id)
     assert [note["text"] for note in stage.notes(run_id)] == ["told"]
 
 
