@@ -148,8 +148,9 @@ def put(connection: psycopg.Connection[Any], world: World) -> None:
             "insert into surefoot.agents (name, version, input_schema) values (%s, '1', '{}')", [[a] for a in AGENTS]
         )
         cursor.executemany(
-            "insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, lease_until, ready_at,"
-            " slots, agents) values (%s, '1', 'h', 'm', 1, '0', 60, now() + interval '1 hour', now(), %s, %s)",
+            "insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, lease_until,"
+            " ready_at, slots, agents)"
+            " values (%s, '1', 'h', 'm', 1, '0', 60, now() + interval '1 hour', now(), %s, %s)",
             [[f"w{i}", slots, agents] for i, (slots, agents) in enumerate(world.workers)],
         )
         cursor.executemany(
