@@ -28,7 +28,7 @@ from transactions.deciding import Decision
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
-MEMORY, MEMORY_MIN_BYTES = Path("/dev/shm"), 4 * 2**30
+MEMORY, MEMORY_MIN_BYTES = Path("/dev/shm"), 8 * 2**30
 
 
 def until(what: str, look: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
