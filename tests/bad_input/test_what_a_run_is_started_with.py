@@ -156,5 +156,5 @@ def test_a_good_file_is_not_refused(migrated: str, tmp_path: Path) -> None:
         env={"DATABASE_URL": migrated},
     )  # fmt: skip
     assert ended.returncode == 0, ended
-    assert ended.stdout.endswith("of monthly_report: queued\n")
+    assert "of monthly_report: queued\n  no live worker serves agent monthly_report" in ended.stdout
     assert ended.stderr == ""
