@@ -118,7 +118,7 @@ class Calling:
     def _gate_in(self, session: Session) -> gate.Gate:
         bench = self.seat.bench
         tx = bench.tx(session, self.seat.run, self.deps, self.request.action_id)
-        return gate.Gate(tx, self.spec, bench.agents[self.seat.agent].version)
+        return gate.Gate(tx, self.spec, bench.agents[self.seat.agent])
 
     def defer(self, kind: str) -> Done:
         return Done({"defer": kind, "action": self.request.action_id}, "deferred")

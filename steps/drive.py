@@ -99,7 +99,7 @@ class Drive:
     def gate(self, session: Session) -> Gate:
         """The gate before the action, in this transaction."""
         tx = self.bench.tx(session, self.run, self.deps, self.ticket.action_id)
-        return Gate(tx, self.spec, self.bench.agents[self.run.agent].version)
+        return Gate(tx, self.spec, self.bench.agents[self.run.agent])
 
     async def commit_result(
         self, name: str, value: JsonValue, body: Callable[[Session, JsonValue], Awaitable[None]]

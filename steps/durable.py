@@ -83,6 +83,7 @@ class DurableAgent(Generic[D]):
     tables: Tables | str | None
     limits: RunLimits
     states: StateVersions
+    keeps_approvals_of: frozenset[str]
 
     async def make_deps(self, run: Run) -> D:
         """Deps for one execution, made from the run alone."""
@@ -141,6 +142,7 @@ def durable(
     state_version: int = 1,
     reads: Iterable[int] = (),
     migrate: Mapping[int, Migration] | None = None,
+    keeps_approvals_of: Iterable[str] = (),
 ) -> DurableAgent[D]:
     """Make a pydantic-ai agent durable.
 
@@ -152,6 +154,9 @@ def durable(
     state_version: the version of the state that its runs have from now on. Raise it when runs that began before cannot
     simply be carried on; reads: versions that can all the same, as they are; migrate: by version, a function that
     rewrites a run's record for the next version. A run of any other version is left to workers that can read it.
+
+    keeps_approvals_of: versions of this agent whose approved calls this one does just so: what people approved of them,
+    or still approve, stands. Without it they are asked about such calls anew.
     Raises ToolError when the agent cannot be made safe, with what to change.
     """
     if not agent.name:
@@ -174,7 +179,14 @@ def durable(
         tables=tables,
         limits=limits or RunLimits(),
         states=StateVersions.of(agent.name, state_version, reads, migrate or {}),
+        keeps_approvals_of=_versions(agent.name, keeps_approvals_of),
     )
+
+
+def _versions(agent: str, versions: Iterable[str]) -> frozenset[str]:
+    if isinstance(versions, str):
+        raise ToolError(f"Agent {agent}: keeps_approvals_of is several versions: write ({versions!r},).")
+    return frozenset(versions)
 
 
 def _specs(agent: Agent[Any, Any]) -> dict[str, Spec]:

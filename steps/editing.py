@@ -75,7 +75,7 @@ class Edit:
             if unknown := sorted(request.keys() - self.spec.parameters):
                 raise InvalidInput(f"{self.spec.name} has no argument {', '.join(unknown)}: leave it out.")
             self.spec.parse(request)
-            return await Gate(tx, self.spec, self.agent.version).asked(cast(JsonValue, request))
+            return await Gate(tx, self.spec, self.agent).asked(cast(JsonValue, request))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])

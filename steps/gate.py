@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
 
+from steps.durable import DurableAgent
 from steps.spec import Spec
 from transactions import ActionState, ApprovalState, Tx, actions, approvals
 from transactions.actions import Ticket
@@ -25,11 +26,11 @@ class Objected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The gate before one action, in one transaction. `agent_version`: of the agent that would do it."""
+    """The gate before one action of `agent`, in one transaction."""
 
     tx: Tx[Any]
     spec: Spec
-    agent_version: str
+    agent: DurableAgent[Any]
 
     async def question(self, request: JsonValue) -> Question | None:
         """What a decision on this call is bound to, as it is now; None when its policy does not ask."""
@@ -62,8 +63,9 @@ class Gate:
                 approvers=approval.approvers,
                 people_min=approval.people_min,
                 not_requester=approval.not_requester,
-                agent_version=self.agent_version,
+                agent_version=self.agent.version,
             ),
+            stands_from=self.agent.keeps_approvals_of,
             expires=approval.expires,
             remind=approval.remind,
             escalates=approval.escalate.after if approval.escalate else None,

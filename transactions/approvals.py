@@ -49,7 +49,8 @@ class Terms:
 class Question:
     """All that a decision is bound to, and how long it may take. `arguments`: canonical; `binding`: references.
 
-    remind: how often whoever is subscribed is reminded. escalates: after this, those of `escalates_to` may decide too.
+    stands_from: other versions of the agent under which it may have been approved. remind: how often whoever is
+    subscribed is reminded. escalates: after this, those of `escalates_to` may decide too.
     """
 
     action_id: ActionId
@@ -60,6 +61,7 @@ class Question:
     binding: JsonValue
     terms: Terms
     expires: timedelta
+    stands_from: frozenset[str] = frozenset()
     remind: timedelta | None = None
     escalates: timedelta | None = None
     escalates_to: tuple[str, ...] = ()
@@ -243,6 +245,8 @@ def _difference(row: Row, question: Question) -> dict[str, list[JsonValue]]:
     if row["terms"] is not None:  # asked by a version that says them
         then |= row["terms"]
         now |= question.terms.as_json()
+        if then["agent_version"] in question.stands_from:
+            now["agent_version"] = then["agent_version"]
     names = [name for name in {**then, **now} if canonical_json(then.get(name)) != canonical_json(now.get(name))]
     return {name: [then.get(name), now.get(name)] for name in names}
 

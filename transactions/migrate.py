@@ -121,8 +121,8 @@ begin
         begin
             execute format('grant usage on schema %I to surefoot_app, surefoot_api', s);
             execute format('grant select, insert, update, delete on all tables in schema %I to surefoot_app', s);
-            execute format('grant select on all tables in schema %I to surefoot_api', s);
-            execute format('grant usage, select on all sequences in schema %I to surefoot_app', s);
+            execute format('grant select, insert, update on all tables in schema %I to surefoot_api', s);
+            execute format('grant usage, select on all sequences in schema %I to surefoot_app, surefoot_api', s);
         exception when insufficient_privilege then
             raise notice 'schema % is not granted to surefoot_app and surefoot_api: its owner has to do it', s;
         end;
@@ -132,7 +132,8 @@ end $$
 
 
 def _grant_user_schemas(connection: Connection) -> None:
-    """Business tables stay the login's; tools may read and write them. The API reads what a call is bound to."""
+    """Business tables stay the login's; tools may read and write them. The API reads what a call is bound to, and adds
+    or changes what an approver edits (`edit=`); it deletes nothing."""
     run_script(connection, _GRANT_USER_SCHEMAS)
 
 

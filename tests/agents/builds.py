@@ -40,8 +40,8 @@ def _drops_a_message(record: RunRecord) -> RunRecord:
     return RunRecord(record.input, record.messages[1:])
 
 
-# Carries on what began before.
-COMPATIBLE = _build("2")
+# Carries on what began before, and what was approved then.
+COMPATIBLE = _build("2", keeps_approvals_of=("1",))
 # Another state, and nothing is said of the one before.
 INCOMPATIBLE = _build("3", state_version=2)
 MIGRATING = _build("4", state_version=2, migrate={1: one_note_more})

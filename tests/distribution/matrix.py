@@ -57,8 +57,8 @@ SUREFOOT: Mapping[str, tuple[str, str]] = {
 # Of the engine's tables: nothing but the state of workflows, and everything but the version of its schema.
 ENGINE = {"workflow_status": ("S", "SIUD"), "dbos_migrations": ("", "S")}
 ENGINE_OTHER = ("", "SIUD")
-# Of tables of one's own, which tools write, and from which the API reads what a call is bound to.
-BUSINESS = ("S", "SIUD")
+# Of tables of one's own, which tools write. The API reads what a call is bound to, and writes what an approver edits.
+BUSINESS = ("SIU", "SIUD")
 # A view shows what its reader may see.
 VIEW = ("S", "S")
 # What of a row the API may change. Nothing that a claim, an execution, a turn or a result of a run is made of.

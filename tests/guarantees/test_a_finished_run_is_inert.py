@@ -49,7 +49,7 @@ def test_control_an_unfinished_run_reacts_to_the_engine(finished: tuple[Stage, h
     """The same call of the engine does reach the model when the run's own row does not say that it is over."""
     stage, _, run_id = finished
     before = requests(stage)
-    stage.rows("update surefoot.segments set state = 'open', settled_at = null, outcome = null where n = 1")
+    stage.forced("update surefoot.segments set state = 'open', settled_at = null, outcome = null where n = 1")
     stage.forced("update surefoot.runs set state = 'running', ended_at = null where run_id = %s", run_id)
     execute_again(stage, run_id)
     stage.until_state(run_id, "completed")

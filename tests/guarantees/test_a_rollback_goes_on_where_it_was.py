@@ -14,14 +14,14 @@ def test_a_rollback_goes_on_where_it_was(stage: Stage) -> None:
     stage.until_state(run_id, "waiting")
     second = stage.working(**build("COMPATIBLE"))
     drained(first)
-    stage.approve(run_id, "reject")
+    stage.approve(run_id)
     stage.until_state(run_id, "completed")
     other = stage.script(*ASKED)
     stage.until_state(other, "waiting")
     stage.working(**SOON)
     assert _current(stage) == "2"  # that it is started again alone changes nothing
     drained(second)
-    stage.approve(other, "reject")
+    stage.approve(other, "reject")  # the version before knows nothing of what the later one has asked
     stage.until_state(other, "completed")
     until_current(stage, "1")
     assert begun_by(stage, run_id) == ["1", "2"]
@@ -42,7 +42,7 @@ def test_the_version_that_a_person_makes_current_has_what_waits_and_what_is_new(
     [old] = stage.rows("select version, n from surefoot.versions where version like '%%scripted=1%%'")
     used = stage.command("versions", "use", str(old["n"]))
     assert (used.returncode, used.stdout) == (0, f"current: {old['version']}\n")
-    stage.approve(run_id, "reject")
+    stage.approve(run_id)
     again = stage.script([("note", {"text": "again"})])
     stage.until_state(run_id, "completed")
     stage.until_state(again, "completed")

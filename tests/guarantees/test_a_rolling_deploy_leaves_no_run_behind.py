@@ -33,7 +33,7 @@ def test_a_rolling_deploy_leaves_no_run_behind(stage: Stage) -> None:
         queued = stage.script([("note", {"text": "queued"})])
         stage.working(**build("COMPATIBLE"))
         stage.until_state(queued, "completed")  # moved from the old version's queue, while that one still lives
-        stage.approve(waiting, "reject")
+        stage.approve(waiting)
         stage.until_state(waiting, "completed")
         old.signal(15)
         draining = "select draining_at from surefoot.workers where draining_at is not null"
@@ -80,7 +80,7 @@ def test_under_load_what_the_new_version_cannot_read_finishes_on_the_old_workers
             if was == "3":
                 _use(stage, now)
             runs += [stage.script(*SCRIPT) for _ in range(RUNS // 6)]
-            stage.approve(run_id, "reject")
+            stage.approve(run_id)
         until(f"no open run is on version {was}", lambda v=was: not _open(stage, v) and not stage.rows(ENGINE, v))
         for worker in workers:
             drained(worker)
@@ -139,7 +139,7 @@ def test_control_where_runs_stay_with_their_version_they_are_left_behind(stage: 
     )
     stage.working(**build("COMPATIBLE"))
     drained(old)
-    stage.approve(waiting, "reject")
+    stage.approve(waiting)
     other = stage.script([("note", {"text": "new"})])
     stage.until_state(other, "completed")
     assert stage.state(waiting) == "queued"

@@ -4,6 +4,7 @@ import pytest
 
 from steps.gate import Gate
 from tests.agents.scripted import TRIFLE
+from tests.builds import begun_by, build
 from tests.kit import until
 from tests.stage import Call, Stage
 from transactions import InvalidInput
@@ -48,6 +49,24 @@ def test_it_is_asked_about_anew_and_the_old_approval_is_not_used(stage: Stage, w
     stage.until_quiet(run_id)
     assert [sent.text for sent in stage.outside.sent] == [now["text"]]
     assert [answer[:2] for answer in stage.told(run_id)] == [["gated_send_draft", "success"], ["note", "success"]]
+
+
+def test_it_stands_in_a_later_version_that_says_so(stage: Stage) -> None:
+    run_id = approved_while_no_worker_lives(stage)
+    stage.working(**build("COMPATIBLE"))
+    stage.until_state(run_id, "completed")
+    assert [sent.text for sent in stage.outside.sent] == ["a text"]
+    assert [row["state"] for row in stage.approvals(run_id)] == ["approved"]
+    assert begun_by(stage, run_id) == ["1", "2"]
+
+
+def test_control_in_one_that_does_not_say_so_it_is_asked_about_anew(stage: Stage) -> None:
+    run_id = approved_while_no_worker_lives(stage)
+    stage.working(**build("MIGRATING"))
+    [first, second] = asked_anew(stage, run_id)
+    assert first["state"] == "superseded"
+    assert second["difference"] == {"agent_version": ["1", "4"]}
+    assert stage.outside.sent == []
 
 
 @pytest.mark.parametrize("amount", [1e18, 1e23, -0.0, 1.5])

@@ -6,6 +6,7 @@ SUREFOOT_MODEL_EXAMPLES=2000 searches for longer, and at random.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from tests.races.scenes import ADA, BOB, Scene, open_scene
-from transactions import DEFAULT_TENANT, Session
+from transactions import DEFAULT_TENANT, Session, Tenant
 from transactions.statements import load
 
 T = TypeVar("T")
@@ -39,13 +40,15 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.scene, self.loop = scene, loop
 
-    def commit(self, body: Callable[[Session], Awaitable[T]], *, dies: bool = False) -> T | None:
-        """What the body answers, in a transaction of its own; with `dies` nothing of it must remain."""
+    def commit(
+        self, body: Callable[[Session], Awaitable[T]], *, dies: bool = False, tenant: Tenant | None = DEFAULT_TENANT
+    ) -> T | None:
+        """What the body answers, in a transaction of its own; with `dies` nothing of it must remain. None: of a worker."""
 
         async def once() -> T | None:
             answer = None
             try:
-                async with self.scene.database.transaction("model", DEFAULT_TENANT) as session:
+                async with self._begun(tenant) as session:
                     answer = await body(session)
                     if dies:
                         raise Died
@@ -55,10 +58,19 @@ class Model(RuleBasedStateMachine):
 
         return self.loop.run(once())
 
-    def raised(self, body: Callable[[Session], Awaitable[Any]], *expected: type[BaseException]) -> bool:
+    def _begun(self, tenant: Tenant | None) -> AbstractAsyncContextManager[Session]:
+        database = self.scene.database
+        return database.all_tenants("model") if tenant is None else database.transaction("model", tenant)
+
+    def raised(
+        self,
+        body: Callable[[Session], Awaitable[Any]],
+        *expected: type[BaseException],
+        tenant: Tenant | None = DEFAULT_TENANT,
+    ) -> bool:
         """Whether one of these is raised by the body, and so by its transaction."""
         try:
-            self.commit(body)
+            self.commit(body, tenant=tenant)
         except expected:
             return True
         return False

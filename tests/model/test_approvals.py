@@ -129,7 +129,7 @@ class Approvals(Model):
     @initialize(
         gated=st.lists(st.sampled_from((True, True, False)), min_size=1, max_size=CALLS_MAX),
         agrees=st.booleans(),
-        then=st.sampled_from(("", "", "late", "another")),
+        then=st.sampled_from(("", "late", "another", "leaves")),
         waits=st.booleans(),
     )
     def set_out(self, gated: list[bool], agrees: bool, then: str, waits: bool) -> None:
@@ -140,8 +140,10 @@ class Approvals(Model):
             self.decide(0, approve=True, right=True, dies=False)
             if then == "another":
                 self.another_version_comes(0)
-            else:
-                self.time_is_over(0, really=then == "late")
+            elif then == "leaves":
+                self.revoke_or_restore(dies=False)
+            elif then == "late":
+                self.time_is_over(0, really=True)
         if waits:
             self.end(dies=False)
 

@@ -29,6 +29,7 @@ from transactions import (
     record_steps,
     runs,
     segments,
+    stopping,
     waits,
 )
 from transactions import workers as registry
@@ -190,9 +191,9 @@ class Runs(Model):
             )
 
         if there and worker in self.dead:
-            assert self.raised(body, Fenced)
+            assert self.raised(body, Fenced, tenant=None)
             return
-        begun = self.commit(body, dies=dies)
+        begun = self.commit(body, dies=dies, tenant=None)
         stalls = 0 if now.steps > now.steps_seen else now.stalls + (segment.executions > 0)
         stopping = now.state == "cancelling"
         assert (begun is not None) == (there and not stopping and stalls < STALLS_MAX)
@@ -319,7 +320,7 @@ class Runs(Model):
     def bury(self, worker: WorkerId, dies: bool) -> None:
         self.rows("update surefoot.workers set state = 'dead', ended_at = now() where worker_id = %s", worker)
         self.dead.add(worker)
-        self.commit(lambda s: registry.raise_generations(s, worker, limit=10**6), dies=dies)
+        self.commit(lambda s: registry.raise_generations(s, worker, limit=10**6), dies=dies, tenant=None)
         segment = self.now.segment
         pending = (segment.engine, segment.executor, segment.outcome) == ("PENDING", worker, None)
         if pending and self.now.state in ("running", "cancelling") and not dies:
@@ -340,6 +341,7 @@ class Runs(Model):
         restarted = self.commit(
             lambda s: segments.restart_lost(s, run_id=self.run_id, n=n, why="a test", stalls_max=STALLS_MAX),
             dies=dies,
+            tenant=None,
         )
         assert restarted == lost
         if dies or not lost:
@@ -422,7 +424,7 @@ def test_runs_do_what_their_model_says(database_url: str) -> None:
         ([events], "runs", "number_fenced_or_cancelling", "and generation = :generation", ""),
         ([events], "runs", "number_fenced", "and state = 'running'", "and state in ('running', 'cancelling')"),
         ([cancelling], "runs", "end_if_cancelling", "state = 'cancelled'", "state = 'cancelling'"),
-        ([segments], "runs", "raise_segment_after_loss", "generation = generation + 1,", ""),
+        ([stopping], "runs", "raise_segment_after_loss", "generation = generation + 1,", ""),
         ([registry], "runs", "raise_generations_of_dead", "generation = generation + 1", "generation = generation"),
         ([segments], "segments", "owned_by_executor", "and executor_id = :worker_id", ""),
         ([segments], "segments", "owned_by_executor", "and w.state = 'live'", ""),

@@ -21,7 +21,7 @@ REMOVED = (
 )  # fmt: skip
 WRITES = ("artifact_numbers", "events", "removals", "retention_passes", "staged_objects")
 BLINDLY = ("staged_objects",)  # of what it writes, what it does not read
-SEES = (*REMOVED, *WRITES, "agents", "limits", "retention_policies", "tenants")
+SEES = (*REMOVED, *WRITES, "agents", "limits", "retention_policies", "schedules", "tenants")
 ENGINE = "surefoot_worker"  # whose connection the engine has: it removes rows of its own
 # What is the deployment's: rows of tenant `default`, which every tenant sees and none but it changes.
 DEPLOYMENT = (
@@ -60,7 +60,9 @@ NEVER_UPDATED = (
 )  # by surefoot_app, which has no right to
 TAKEN = "staged_objects"  # to delete its row is the right to reference an object
 QUAL = "(tenant = current_setting('surefoot.tenant'::text, true))"
-DEPLOYMENT_QUAL = "((tenant = 'default'::text) AND (current_setting('surefoot.tenant'::text, true) <> ''::text))"
+_SOMEBODYS = "(current_setting('surefoot.tenant'::text, true) <> ''::text)"
+DEPLOYMENT_QUAL = f"((tenant = 'default'::text) AND {_SOMEBODYS})"
+SHOWN = {"limits": f"(everyone AND {_SOMEBODYS})"}  # of which table other rows are
 
 Connection = psycopg.Connection[Any]
 
@@ -96,7 +98,7 @@ def _catalogue(owner: Connection) -> Iterator[str]:
         if name in SEES:
             expected.insert(0, ("retention", "PERMISSIVE", [REMOVES], "ALL", "true", None))
         if name in DEPLOYMENT:
-            expected.append(("deployment", "PERMISSIVE", ["public"], "SELECT", DEPLOYMENT_QUAL, None))
+            expected.append(("deployment", "PERMISSIVE", ["public"], "SELECT", SHOWN.get(name, DEPLOYMENT_QUAL), None))
         if name in ADMINISTERED:
             expected.append(("admin", "PERMISSIVE", ["surefoot_admin"], "ALL", "true", None))
         if name in CLAIMED:

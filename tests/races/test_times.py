@@ -12,7 +12,10 @@ from transactions import DEFAULT_TENANT, Execution, RunId, RunState, cancelling,
 from transactions.segments import Ending
 from transactions.states import RUN_TRANSITIONS
 
-LONG_AGO = "update surefoot.run_states set entered_at = clock_timestamp() - interval '1 hour' where left_at is null"
+LONG_AGO = (
+    "with places as (update surefoot.segments set queued_at = clock_timestamp() - interval '1 hour')"
+    " update surefoot.run_states set entered_at = clock_timestamp() - interval '1 hour' where left_at is null"
+)
 
 
 async def seen(scene: Scene, run_id: RunId) -> list[tuple[Any, ...]]:

@@ -80,7 +80,7 @@ begin
 end $$;
 -- Every tenant goes by the limits of all tenants, and by the room there is; tenant default's own limits are its own.
 create policy deployment on surefoot.limits for select using (everyone and current_setting('surefoot.tenant', true) <> '');
-create policy deployment on surefoot.dispatch for select using (current_setting('surefoot.tenant', true) <> '');
+create policy deployment on surefoot.dispatch for select using (tenant = 'default' and current_setting('surefoot.tenant', true) <> '');
 grant select on surefoot.limits, surefoot.dispatch, surefoot.queue_turns to surefoot_app;
 grant select, insert, update on surefoot.limits, surefoot.dispatch, surefoot.queue_turns to surefoot_worker;
 grant select, insert, update on surefoot.schedules to surefoot_app, surefoot_worker;
