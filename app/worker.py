@@ -1,6 +1,7 @@
 """A worker: one process start that claims segments, delivers entries and watches over the others."""
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -237,6 +238,8 @@ class Worker:
         await self._hand_over()
         await self._end([*interrupted, *self._tasks])
         await self._clean_up()
+        self._tasks.clear()
+        gc.collect()  # psycopg closes a connection that was cancelled while it was made only when it is collected
 
     def abandon(self) -> None:
         """What `stop` comes to, from a thread, when the loop does not answer any more: fence, release, hand over."""

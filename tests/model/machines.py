@@ -43,7 +43,7 @@ class Model(RuleBasedStateMachine):
     def commit(
         self, body: Callable[[Session], Awaitable[T]], *, dies: bool = False, tenant: Tenant | None = DEFAULT_TENANT
     ) -> T | None:
-        """What the body answers, in a transaction of its own; with `dies` nothing of it must remain. None: of a worker."""
+        """What the body answers, in a transaction of its own; with `dies` nothing remains. tenant None: of a worker."""
 
         async def once() -> T | None:
             answer = None
