@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dbos import DBOS, DBOSClient, DBOSConfig, _dbos  # pyright: ignore[reportPrivateUsage]
 
 from steps.serializer import TypedJson
-from transactions.database import only_while
+from transactions.database import only_while, try_elsewhere
 
 QUEUE = "surefoot"
 _APPLICATION = "surefoot"
@@ -84,6 +84,7 @@ async def launch(settings: EngineSettings, segment: Segment) -> None:
     launched = _dbos._dbos_global_instance  # pyright: ignore[reportPrivateUsage]
     assert launched is not None
     only_while(launched._sys_db.engine, settings.still_mine)  # pyright: ignore[reportPrivateUsage]
+    try_elsewhere(launched._sys_db.engine)  # pyright: ignore[reportPrivateUsage]
     await DBOS.register_queue_async(
         QUEUE,
         polling_interval_sec=settings.queue_poll_s,

@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import make_url
 
 from app import wiring
+from app.crashtest.place import roomy_folder
 from app.loading import load_agents
-from tests.kit import open_folder
 from transactions.local import LocalPostgres, join
 from transactions.local.binaries import OVERRIDE
 from transactions.logins import Login
@@ -87,7 +87,7 @@ def binaries(bindir: Path | None) -> Generator[None]:
 def estate(version: str) -> Iterator[Estate]:
     """For a fixture: it lasts as long as that. May skip."""
     bindir = installed(version)
-    with open_folder() as folder, running(folder, bindir) as server:
+    with roomy_folder() as folder, running(folder, bindir) as server:
         made = Estate(server, server.url)
         made.rows("postgres", _MAKE)
         agents = load_agents("tests.agents.scripted:AGENTS")

@@ -4,14 +4,11 @@ import asyncio
 import inspect
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -28,7 +25,6 @@ from transactions.deciding import Decision
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
-MEMORY, MEMORY_MIN_BYTES = Path("/dev/shm"), 8 * 2**30
 
 
 def until(what: str, look: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
@@ -47,20 +43,6 @@ async def acting(surefoot: Surefoot, name: str, *roles: str) -> Acting:
     """Who acts as a principal of this name, which is made with these roles."""
     await surefoot.set_principal(name, roles=roles)
     return await surefoot.acting_as(name)
-
-
-@contextmanager
-def open_folder() -> Generator[Path]:
-    """A folder that every user can enter, so that an embedded Postgres stays in it when the tests run as root.
-
-    In memory, if there is room: a test makes and drops a database, a thousand files, and a file system on a disk takes
-    ten times as long for those, looking for numbers that no file has had a moment ago.
-    """
-    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_MIN_BYTES
-    folder = Path(tempfile.mkdtemp(prefix="surefoot-tests-", dir=MEMORY if roomy else None))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Zygote:
@@ -228,7 +210,7 @@ class Site:
             "SUREFOOT_PUBLISHING_URL": world.publishing_url,
             "SUREFOOT_SMTP_URL": world.smtp_url,
             "SUREFOOT_LEASE_S": "10",
-            "SUREFOOT_WATCHDOG_S": "0.2",
+            "SUREFOOT_WATCHDOG_S": "0.5",
             "SUREFOOT_QUEUE_POLL_S": "0.1",
             "SUREFOOT_RELAY_POLL_S": "0.3",
         }

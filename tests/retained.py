@@ -37,7 +37,9 @@ KEEP_S, KEYS_S = 1800.0, 3600.0
 NOW = datetime.now(UTC)
 GROUP = Group(DEFAULT_TENANT, AGENT, KEEP_S)
 # A reference that the product does not know of.
-MINE = "create table if not exists public.mine (run_id text references surefoot.runs)"
+MINE = (  # deferred, as some frameworks declare them: it would speak up at the commit
+    "create table if not exists public.mine (run_id text references surefoot.runs deferrable initially deferred)"
+)
 _AGE = (
     "update surefoot.runs set ended_at = ended_at - interval '2 hours' where run_id = %s",
     "update surefoot.actions set settled_at = settled_at - interval '2 hours' where run_id = %s",

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import psycopg
+
 from tests.kit import until
 from transactions.local import LocalPostgres, join
 
@@ -23,3 +25,10 @@ class Server:
 
     def start(self) -> None:
         join(self._home).leave()  # not the last member, so the server stays
+
+    def takes_writes(self, yes: bool) -> None:
+        """From the next transaction on, in every session."""
+        with psycopg.connect(self.joined.url, autocommit=True) as owner:
+            owner.execute("set default_transaction_read_only = off")
+            owner.execute(f"alter system set default_transaction_read_only = {'off' if yes else 'on'}".encode())
+            owner.execute("select pg_reload_conf()")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import CursorResult, TextClause, event, make_url, text
+from sqlalchemy import CursorResult, ExceptionContext, TextClause, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -17,7 +17,7 @@ from sqlalchemy.pool import QueuePool
 
 from transactions.access import REMOVES, WORKER, Access, refused
 from transactions.connecting import Limits, parameters
-from transactions.errors import DatabaseUnavailable, Fenced, Forbidden, StoreUnavailable
+from transactions.errors import DatabaseUnavailable, Fenced, Forbidden, InvalidInput, StoreUnavailable
 from transactions.failpoints import failpoint
 from transactions.ids import Tenant
 from transactions.whereabouts import Whereabouts
@@ -114,16 +114,14 @@ class Database:
             failpoint(f"{name}.after_commit")
 
     async def query(self, tenant: Tenant, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
-        """Rows of one read-only statement with `:name` parameters."""
+        """Rows of one read-only statement with `:name` parameters. Raises InvalidInput for one that writes."""
         async with self.transaction("query", tenant) as session:
-            await session.execute(text("set transaction read only"))
-            return await fetch_all(session, text(sql), **parameters)
+            return await _only_read(session, sql, parameters)
 
     async def query_all(self, sql: str, /, **parameters: object) -> Sequence[Mapping[str, Any]]:
         """The same, of all tenants and of the engine's rows as well, where `access` is a worker's."""
         async with self.all_tenants("query") as session:
-            await session.execute(text("set transaction read only"))
-            return await fetch_all(session, text(sql), **parameters)
+            return await _only_read(session, sql, parameters)
 
     def stay_at(self, here: Whereabouts, on_moved: Callable[[str], None]) -> None:
         """From now on nothing is done on a connection that finds the database elsewhere, such as on a standby.
@@ -145,7 +143,7 @@ def _engine(url: str, limits: Limits, access: Access, application: str) -> Async
     given = {**parameters(limits, application=application, options=access.options)}
     if not access.prepares:
         given["prepare_threshold"] = None
-    return create_async_engine(
+    engine = create_async_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=limits.pool_connections,
         max_overflow=0,
@@ -153,6 +151,37 @@ def _engine(url: str, limits: Limits, access: Access, application: str) -> Async
         isolation_level="READ COMMITTED",
         connect_args=given,
     )
+    try_elsewhere(engine.sync_engine)
+    return engine
+
+
+def try_elsewhere(engine: sqlalchemy.Engine) -> None:
+    """Have what this connection cannot do, and another one can soon, count as a connection that is lost: tried again.
+
+    A server that takes no writes for a while (a standby, a full disk), and a statement that was prepared before a
+    column was added. The engine knows neither, and would record it as what the run came to.
+    """
+
+    event.listen(engine, "handle_error", _cannot_here)
+
+
+def _cannot_here(context: ExceptionContext) -> None:
+    error = context.original_exception
+    outdated = isinstance(error, psycopg.errors.FeatureNotSupported) and (
+        error.diag.source_function == "RevalidateCachedQuery"
+    )
+    if outdated or isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        context.is_disconnect = True
+
+
+async def _only_read(session: AsyncSession, sql: str, parameters: Mapping[str, object]) -> Sequence[Mapping[str, Any]]:
+    await session.execute(text("set transaction read only"))
+    try:
+        return await fetch_all(session, text(sql), **parameters)
+    except DBAPIError as error:
+        if not isinstance(error.orig, psycopg.errors.ReadOnlySqlTransaction):
+            raise
+        raise InvalidInput(f"A query only reads ({error.orig}): write in a transaction.") from error
 
 
 async def fetch_one(session: AsyncSession, statement: TextClause, **parameters: object) -> Mapping[str, Any] | None:
@@ -251,17 +280,21 @@ def _parse(url: str) -> sqlalchemy.URL:
 
 def looking(here: Whereabouts, on_moved: Callable[[str], None]) -> Callable[[psycopg.Connection], None]:
     """What is asked of each new connection: whether it finds the database where it was. It raises Fenced where not,
-    after `on_moved`, which must not return, was told what is different.
+    after `on_moved`, which must not return, was told what is different. A standby counts as a database that is away: it
+    may be promoted under an open connection, which nobody would see.
     """
 
     def look(connection: psycopg.Connection) -> None:
         cursor = connection.cursor()
-        cursor.execute("select system_id, timeline, database_id from surefoot.whereabouts()")
+        cursor.execute("select recovering, system_id, timeline, database_id from surefoot.whereabouts()")
         found = cursor.fetchone()
         assert found is not None
+        recovering, *place = found
         cursor.close()
         connection.rollback()
-        if difference := here.difference(Whereabouts(*found)):
+        if recovering:
+            raise psycopg.errors.SqlclientUnableToEstablishSqlconnection("this is a standby, which takes no writes")
+        if difference := here.difference(Whereabouts(*place)):
             on_moved(f"The database {difference}")
             raise Fenced(f"the database {difference}")
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from transactions.access import REMOVES, ROLES
 from transactions.database import check_server, sync_engine
 from transactions.errors import DatabaseUnavailable
 from transactions.logins import Login, let_in
@@ -49,12 +50,11 @@ def migrate(
             engine_schema(url)
             with engine.begin() as connection:
                 connection.execute(text("create schema if not exists surefoot"))
-            for revision in pending(
-                url
-            ):  # each commits by itself, so that the lock of one is not held through the next
+            for revision in pending(url):  # each commits by itself: the lock of one is not held through the next
                 with engine.begin() as connection:
                     command.upgrade(_config(connection), revision)
             with engine.begin() as connection:
+                _require_roles(connection)
                 _refuse_pickle(connection)
                 for declared in tables:
                     _create(connection, declared)
@@ -87,6 +87,17 @@ def _create(connection: Connection, declared: Tables | str) -> None:
         run_script(connection, declared)
     else:
         declared.create_all(connection)
+
+
+def _require_roles(connection: Connection) -> None:
+    """Roles are the cluster's, and a dump has none; restored without them, what they may is missing in it as well."""
+    known = set(connection.scalars(text("select rolname from pg_roles")))
+    if missing := [role for role in (*ROLES, REMOVES) if role not in known]:
+        raise DatabaseUnavailable(
+            f"This database has Surefoot's tables, and its cluster not the roles {', '.join(missing)}, as after a dump "
+            "was restored on another one: what they may is missing, too. Run `surefoot migrate` on an empty database "
+            "there, which makes them, and restore once more (app/deploy/README.md)."
+        )
 
 
 _PICKLE_TABLES = (

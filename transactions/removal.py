@@ -15,16 +15,18 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import psycopg
-from sqlalchemy import TextClause
+from sqlalchemy import TextClause, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions.database import fetch_all, fetch_one
+from transactions.database import execute, fetch_all, fetch_one
 from transactions.ids import RunId
 from transactions.retention import Group
 from transactions.statements import load
 
 _REMOVAL = load("removal")
+# A foreign key that is deferred would speak up at the commit, when it is too late to leave one run out.
+_CHECKED_NOW = text("set constraints all immediate")
 _AT_WORK = "somebody is at work on it"
 Part = Literal["messages", "events", "outbox"]
 _PARTS: Mapping[Part, tuple[str, str, str]] = MappingProxyType(
@@ -199,6 +201,7 @@ async def _remove(
     try:
         async with session.begin_nested():
             gone = await fetch_one(session, statement, run_ids=run_ids)
+            await execute(session, _CHECKED_NOW)
             assert gone is not None
             return gone["items"], gone["rows"]
     except IntegrityError as error:
@@ -225,6 +228,7 @@ async def _remove_versions(
                 versions=[row["version"] for row in found],
                 look=look,
             )
+            await execute(session, _CHECKED_NOW)
             assert gone is not None
             if left := len(found) - gone["items"]:
                 kept["something refers to it"] += left

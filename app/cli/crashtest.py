@@ -108,7 +108,7 @@ def _play(
 
     settings = Settings.from_env()
     folder = Path(tempfile.mkdtemp(prefix="surefoot-crashtest-"))
-    with database_server(settings.database_url, folder) as server:
+    with database_server(settings.database_url) as server:
         agents = agents_with(agent, settings.agents)
         opens = partial(bundled, agent, person=person)
         report = asyncio.run(crashtest(server, folder, opens, agents=agents, options=options))
@@ -141,7 +141,7 @@ def _systems(*, workers: int, write: bool) -> None:
         from app.crashtest.place import database_server
 
         folder = Path(tempfile.mkdtemp(prefix="surefoot-systems-"))
-        with database_server(Settings.from_env().database_url, folder) as server:
+        with database_server(Settings.from_env().database_url) as server:
             table = asyncio.run(matrix.systems(server, folder, workers=workers, say=_say))
         print(f"\n{table}\n")
         readme = Path(str(files("outbox").joinpath("README.md")))
@@ -169,7 +169,7 @@ def _compare(agent: str, names: list[str], *, workers: int, replay: list[str] | 
         _can_be_written(json)
         contenders, played = chosen(names), windows(replay or ())
         folder = Path(tempfile.mkdtemp(prefix="surefoot-against-"))
-        with database_server(Settings.from_env().database_url, folder) as server:
+        with database_server(Settings.from_env().database_url) as server:
             table = asyncio.run(compare(server.url, folder, contenders, played, workers=workers, say=_say))
         print(f"\n{table}")
         if json is not None:

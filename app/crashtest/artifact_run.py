@@ -277,7 +277,7 @@ def main() -> int:
     ):
         folder = Path(name)
         folder.chmod(0o755)
-        server = up.enter_context(database_server(None, folder))
+        server = up.enter_context(database_server(None))
         options = Options(POSTGRES, COMMIT, seeds)
         if given.store == "folder":
             (folder / "store").mkdir()

@@ -204,8 +204,7 @@ def main() -> int:
     options = Options(given.entries, given.keys, _KILL_EVERY_S if given.kills else None, given.seed)
     with tempfile.TemporaryDirectory(prefix="surefoot-outbox-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        folder.chmod(0o755)
-        with database_server(None, folder) as server:
+        with database_server(None) as server:
             result = asyncio.run(_played(options, folder, server.url))
     found = result.findings
     shown: dict[str, Any] = {**asdict(result), "findings": found[:_SHOWN], "findings_in_all": len(found)}

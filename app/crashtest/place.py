@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -13,6 +15,8 @@ from pathlib import Path
 from transactions.local import LocalPostgres, join
 
 _LOOK_S = 0.01
+_MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, where the system has one
+_MEMORY_MIN_BYTES = 8 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +30,37 @@ class Server:
 
 
 @contextmanager
-def database_server(url: str | None, folder: Path) -> Generator[Server]:
+def database_server(url: str | None) -> Generator[Server]:
     """Raises LocalPostgresError."""
     if url is not None:
         yield Server(url)
         return
-    folder.chmod(0o755)  # as root, the server is another user, who has to come by
-    home = folder / "postgres"
-    server = join(home)
+    with roomy_folder() as home:
+        server = join(home)
 
-    async def restart() -> None:
-        await asyncio.to_thread(_restart, server, home)
+        async def restart() -> None:
+            await asyncio.to_thread(_restart, server, home)
 
+        try:
+            yield Server(server.url, restart)
+        finally:
+            server.leave(force=True)
+
+
+@contextmanager
+def roomy_folder() -> Generator[Path]:
+    """A folder for an embedded Postgres: every user can enter it, for as root the server is another one.
+
+    In memory, if there is room: a case makes and drops a database, a thousand files, and a file system on a disk takes
+    ten times as long for those, looking for numbers that no file has had a moment ago.
+    """
+    roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_MIN_BYTES
+    folder = Path(tempfile.mkdtemp(prefix="surefoot-server-", dir=_MEMORY if roomy else None))
+    folder.chmod(0o755)
     try:
-        yield Server(server.url, restart)
+        yield folder
     finally:
-        server.leave(force=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _restart(server: LocalPostgres, home: Path) -> None:

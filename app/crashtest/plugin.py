@@ -18,8 +18,6 @@ report, or fails the test with it. `pytest --crash-replay FAULTS` plays just the
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -86,10 +84,8 @@ def crash_server() -> "Iterator[Server]":
     """A Postgres where databases may be made: that of DATABASE_URL, else an embedded one for this session."""
     from app.crashtest.place import database_server
 
-    folder = Path(tempfile.mkdtemp(prefix="surefoot-crash-"))
-    with database_server(os.environ.get("DATABASE_URL"), folder) as server:
+    with database_server(os.environ.get("DATABASE_URL")) as server:
         yield server
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -315,7 +315,7 @@ def _asks_only(look: Look, patience_s: float) -> bool:
 
 def _on_the_desk(look: Look) -> bool:
     """Whether all that is left waits for a person to say what became of it."""
-    return bool(look["unknown"]) and look["deliveries"] == len(look["unknown"]) and not look["workflows"]
+    return bool(look["unknown"]) and not look["deliveries"] and not look["workflows"]
 
 
 def _shown(look: Look) -> str:

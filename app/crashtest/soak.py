@@ -238,11 +238,10 @@ def main() -> int:
     options = Options(given.minutes, given.workers)
     with tempfile.TemporaryDirectory(prefix="surefoot-soak-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        folder.chmod(0o755)
         logs = given.folder or folder
         logs.mkdir(parents=True, exist_ok=True)
         try:
-            with database_server(given.database_url, folder) as server:
+            with database_server(given.database_url) as server:
                 report = asyncio.run(_played(server.url, logs, options))
         except SurefootError as error:
             sys.stderr.write(f"{error}\n")

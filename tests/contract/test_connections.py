@@ -10,11 +10,12 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
+import transactions.database
 from app import Surefoot
 from tests.forked import call, until_async
-from transactions import Database, Fenced, Limits, WorkerId, versions, workers
+from transactions import DEFAULT_TENANT, Database, Fenced, Limits, WorkerId, versions, workers
 from transactions.connecting import application_name, parameters
-from transactions.database import connector
+from transactions.database import connector, until_committed
 from transactions.lease import Lease
 from transactions.wakeups import Wakeups
 
@@ -173,3 +174,35 @@ def stops_without_its_duties(url: str) -> None:
 
 def test_a_worker_that_cannot_say_that_it_leaves_leaves_all_the_same(database_url: str) -> None:
     call(stops_without_its_duties, database_url)
+
+
+SHAPE = text("select * from public.shaped")
+
+
+async def read_while_a_column_is_added(database: Database, url: str) -> None:
+    """On a connection that has prepared the statement."""
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("create table public.shaped as select 1 as a; grant select on public.shaped to surefoot_app")
+
+        async def look() -> int:
+            async with database.transaction("read", DEFAULT_TENANT) as session:
+                return len((await session.execute(SHAPE)).one())
+
+        for _ in range(8):
+            assert await look() == 1
+        owner.execute("alter table public.shaped add column b int")
+        assert await until_committed(look, lambda: None) == 2
+
+
+async def test_a_column_that_is_added_meanwhile_fails_nothing_that_is_under_way(
+    database: Database, database_url: str
+) -> None:
+    await read_while_a_column_is_added(database, database_url)
+
+
+async def test_control_the_driver_alone_fails_there_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions.database, "try_elsewhere", lambda _: None)
+    database = Database(database_url)
+    with pytest.raises(Exception, match="cached plan must not change result type"):
+        await read_while_a_column_is_added(database, database_url)
+    await database.close()

@@ -35,7 +35,7 @@ INPUT = {
         [["gated_send", {"text": "d"}], ["tell", {"text": "e"}]],
     ]
 }
-SAMPLE = 12
+SAMPLE = 8
 JITTER_S = 0.01
 NOTES = "select text, count(*) from scripted.notes where run_id = :run_id group by text"
 

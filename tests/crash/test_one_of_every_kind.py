@@ -10,7 +10,6 @@ from app.crashtest.place import database_server
 from app.crashtest.report import Report
 from app.crashtest.session import Options, crashtest
 from app.crashtest.subjects import agents_with, bundled
-from tests.kit import open_folder
 
 PAID = "kill:effect.after_send:6"  # it has paid, and nobody can be asked whether it has
 NOT_PAID = "kill:effect.before_send:10"
@@ -43,10 +42,11 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def played() -> Report:
+def played(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """On a server of their own, because one of them ends it."""
     options = Options(replay=[parse(seed) for seed in CASES.values()])
-    with open_folder() as folder, database_server(None, folder) as server:
+    folder = tmp_path_factory.mktemp("errands")
+    with database_server(None) as server:
         agents = agents_with("errands", None)
         return asyncio.run(
             crashtest(server, folder, lambda f, p: bundled("errands", f, p), agents=agents, options=options)

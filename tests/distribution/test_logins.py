@@ -262,3 +262,14 @@ def test_a_login_that_could_do_more_is_not_let_in(new: Estate) -> None:
         for name in ("boss", "idle", "stiff", "remover"):
             new.rows("postgres", f"drop role {name}")
     assert list(findings(new)) == []
+
+
+def test_a_dump_that_was_restored_where_the_roles_are_not_is_told(new: Estate) -> None:
+    new.rows("postgres", "alter role surefoot_retention rename to others")
+    try:
+        ended = surefoot("migrate", env={"DATABASE_URL": new.url("dba")})
+        assert ended.returncode == 1
+        assert "its cluster not the roles surefoot_retention" in sentence(ended)
+    finally:
+        new.rows("postgres", "alter role others rename to surefoot_retention")
+    assert surefoot("migrate", env={"DATABASE_URL": new.url("dba")}).returncode == 0

@@ -12,16 +12,19 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from app import wiring, worker
+from app import engine, wiring, worker
+from app.crashtest.place import roomy_folder
 from app.loading import load_agents
-from tests.kit import World, Zygote, open_folder
+from tests.kit import World, Zygote
 from tests.outside import Outside
 from tests.server import Server
 from tests.stage import Stage
+from transactions import database
 
 OUTAGE_S = 3.0
 LEASE = {"SUREFOOT_LEASE_S": "120"}
 AWAY = "The database cannot be reached right now: nothing was lost, try again in a moment."
+ANSWERS = "select t.outcome from surefoot.attempts t join surefoot.actions a using (action_id) where a.run_id = %s"
 SCRIPT = [[("note", {"text": "saved"})], [("send", {"text": "the report"})]]
 # What comes after each point needs the database: ours, or the engine's.
 POINTS = (
@@ -40,7 +43,7 @@ POINTS = (
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with open_folder() as home:
+    with roomy_folder() as home:
         server = Server(home)
         wiring.migrate_database(server.joined.url, load_agents("tests.agents.scripted:AGENTS"))
         yield server
@@ -101,6 +104,38 @@ def test_at_whatever_point_it_goes_away_the_run_goes_on(shaky: Stage, server: Se
     sent = [one.reference for one in shaky.outside.sent]
     assert len(sent) == len(set(sent)) == len(run_ids)
     assert [one.exit_code() for one in workers] == [None] * len(workers)
+
+
+def test_a_server_that_takes_no_writes_for_a_while_loses_and_doubles_nothing(shaky: Stage, server: Server) -> None:
+    """As a full disk makes one, or a standby that is not promoted yet. What has been sent is answered meanwhile."""
+    worker = shaky.working(**LEASE)
+    sent, written = _answered_while_it_takes_no_writes(shaky, server)
+    for run_id in (sent, written):
+        shaky.until_state(run_id, "completed")
+        shaky.until_quiet(run_id)
+    assert [len(shaky.outside.of("read-only")), len(shaky.notes(written))] == [1, 1]
+    assert shaky.rows(ANSWERS, sent) == [{"outcome": "answered"}]
+    assert worker.exit_code() is None
+
+
+def test_control_who_takes_that_for_a_failure_loses_the_answer(shaky: Stage, server: Server) -> None:
+    shaky.working(broken=takes_it_for_a_failure, **LEASE)
+    sent, _ = _answered_while_it_takes_no_writes(shaky, server)
+    assert shaky.rows(ANSWERS, sent) != [{"outcome": "answered"}]
+
+
+def _answered_while_it_takes_no_writes(stage: Stage, server: Server) -> tuple[str, str]:
+    with stage.outside.held():
+        run_ids = stage.script([("send", {"text": "read-only"})]), stage.script([("long_note", {"text": "b"})])
+        stage.outside.until_sent(2)
+        server.takes_writes(False)
+    time.sleep(OUTAGE_S)
+    server.takes_writes(True)
+    return run_ids
+
+
+def takes_it_for_a_failure() -> None:
+    database.try_elsewhere = engine.try_elsewhere = lambda _: None
 
 
 def test_control_an_engine_that_does_not_know_the_outage_records_it_as_the_result(shaky: Stage, server: Server) -> None:

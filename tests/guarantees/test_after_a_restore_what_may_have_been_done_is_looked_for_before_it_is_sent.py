@@ -13,9 +13,10 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from app import wiring
+from app.crashtest.place import roomy_folder
 from app.loading import load_agents
 from tests.estate import running
-from tests.kit import World, Zygote, open_folder, until
+from tests.kit import World, Zygote, until
 from tests.outside import Outside
 from tests.stage import Stage
 from transactions import epochs
@@ -120,7 +121,7 @@ def sees_no_restore() -> None:
 @pytest.fixture
 def apart(outside: Outside, tmp_path: Path, zygote: Zygote) -> Iterator[Callable[[], AbstractContextManager[Stage]]]:
     """A cluster of its own: each block is one time that it runs."""
-    with open_folder() as folder:
+    with roomy_folder() as folder:
 
         @contextmanager
         def up() -> Iterator[Stage]:

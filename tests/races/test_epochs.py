@@ -11,7 +11,7 @@ from tests.races.driven import Driven, Other
 from tests.races.scenes import ADA, Scene, question
 from transactions import DEFAULT_TENANT, Conflict, Database, Fenced, RunState, epochs, revisions
 from transactions.access import API
-from transactions.database import connector, fetch_all, looking
+from transactions.database import connector, fetch_all, is_transient, looking
 from transactions.epochs import Begun
 from transactions.segments import Ending
 from transactions.whereabouts import Whereabouts
@@ -261,6 +261,31 @@ async def test_nor_does_its_engine(database_url: str) -> None:
     with pytest.raises(Fenced):
         connector(database_url, role="surefoot_worker", look=looking(elsewhere, ended.append))()
     assert [why[:31] for why in ended] == ["The database is on timeline 1 o"]
+
+
+async def test_a_standby_is_a_database_that_is_away(database_url: str) -> None:
+    """It says no timeline; promoted under an open connection it would be another place, and nobody would look."""
+    replaying = (
+        "create or replace function surefoot.whereabouts(out system_id text, out timeline integer,"
+        " out database_id text, out recovering boolean) language sql"
+        " as $$ select null::text, null::integer, null::text, true $$"
+    )
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        [before] = owner.execute("select pg_get_functiondef('surefoot.whereabouts'::regproc)").fetchall()
+        owner.execute(replaying)
+        database = Database(database_url)
+        try:
+            database.stay_at(Whereabouts("1", 1, "2"), pytest.fail)
+            with pytest.raises(Exception, match="this is a standby") as raised:
+                async with database.transaction("read", DEFAULT_TENANT):
+                    pass
+            assert is_transient(raised.value)
+            look = looking(Whereabouts("1", 1, "2"), pytest.fail)
+            with pytest.raises(psycopg.errors.SqlclientUnableToEstablishSqlconnection):
+                connector(database_url, role="surefoot_worker", look=look)()
+        finally:
+            owner.execute(before[0])
+            await database.close()
 
 
 async def test_where_the_server_does_not_say_nothing_is_concluded() -> None:

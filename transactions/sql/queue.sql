@@ -73,7 +73,10 @@ with nobodys as (
      order by s.run_id for no key update of r, s skip locked),
 taken as (
     delete from dbos.workflow_status d using nobodys x
-     where d.workflow_uuid = x.run_id || ':' || x.n and d.status = 'ENQUEUED' returning x.run_id, x.n)
+     where d.workflow_uuid = x.run_id || ':' || x.n and d.status = 'ENQUEUED' returning x.run_id, x.n),
+-- When it is handed over again its input is a new row: the sweep of orphans may be about to remove this one.
+without_input as (
+    delete from dbos.workflow_input i using taken where i.workflow_uuid = taken.run_id || ':' || taken.n)
 update surefoot.segments s set state = 'waiting', admitted_at = null, rated = false
   from taken where s.run_id = taken.run_id and s.n = taken.n and s.state = 'open'
 returning s.run_id

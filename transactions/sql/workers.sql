@@ -12,8 +12,11 @@ returning worker_id
 
 -- name: fence_and_release_if_live
 -- The runs whose segment it has not ended. Handed over, they did not die: what the next execution finds counts as progress.
-with leaving as (
-    select r.run_id from surefoot.runs r
+-- The worker's row is locked before them, as by who begins an epoch.
+with mine as materialized (
+    select w.worker_id from surefoot.workers w where w.worker_id = :worker_id for no key update),
+leaving as (
+    select r.run_id from mine, surefoot.runs r
       join surefoot.segments s on s.run_id = r.run_id and s.n = r.segment and s.state = 'open'
       join dbos.workflow_status d on d.workflow_uuid = r.run_id || ':' || r.segment and d.executor_id = :worker_id
      where r.state in ('running', 'cancelling') and d.status = 'PENDING'

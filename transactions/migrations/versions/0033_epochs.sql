@@ -44,10 +44,11 @@ $$;
 
 -- Where this database is, as far as this server lets one ask: its cluster, the timeline of its log, and the numbers there of
 -- the database and of our table in it, which is another one once a dump was put back into the same database. A copy of the
--- files of a cluster that was stopped has all of the original.
-create function surefoot.whereabouts(out system_id text, out timeline integer, out database_id text)
+-- files of a cluster that was stopped has all of the original. A standby that replays says that it does.
+create function surefoot.whereabouts(out system_id text, out timeline integer, out database_id text, out recovering boolean)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
+    recovering := pg_is_in_recovery();
     begin
         select c.system_identifier into system_id from pg_control_system() c;
     exception when others then system_id := null;
