@@ -195,6 +195,13 @@ class World:
         return list(submissions(self.mail_file))
 
 
+def _answer(
+    connection: psycopg.Connection[dict[str, Any]], query: str, parameters: Sequence[object]
+) -> list[dict[str, Any]]:
+    cursor = connection.execute(query.encode(), parameters)
+    return cursor.fetchall() if cursor.description else []
+
+
 class Site:
     """Workers on one database and one world, with short leases so that a death is seen soon."""
 
@@ -205,6 +212,7 @@ class Site:
         self.folder = folder
         self.workers: list[Process] = []
         self._clients: list[httpx.Client] = []
+        self._owner: psycopg.Connection[dict[str, Any]] | None = None
         self.env = {
             "DATABASE_URL": database_url,
             "SUREFOOT_PUBLISHING_URL": world.publishing_url,
@@ -223,6 +231,8 @@ class Site:
     ) -> None:
         for client in self._clients:
             client.close()
+        if self._owner is not None:
+            self._owner.close()
         for worker in self.workers:
             worker.kill()
             if kind is not None:
@@ -278,9 +288,15 @@ class Site:
 
     def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
         """Rows of one statement, as the database's owner sees them: all tenants."""
-        with psycopg.connect(self.database_url, autocommit=True, row_factory=dict_row) as connection:
-            cursor = connection.execute(query.encode(), parameters)
-            return cursor.fetchall() if cursor.description else []
+        if self._owner is not None and not self._owner.closed:
+            try:
+                return _answer(self._owner, query, parameters)
+            except psycopg.OperationalError:
+                if not self._owner.closed:
+                    raise
+        # There is none yet, or the server was away since.
+        self._owner = psycopg.connect(self.database_url, autocommit=True, row_factory=dict_row, prepare_threshold=None)
+        return _answer(self._owner, query, parameters)
 
     def sign_in(self, name: str, *roles: str) -> dict[str, str]:
         """Make a token of a principal with these roles, for every command from here on. Headers for the API."""
@@ -299,8 +315,7 @@ class Site:
         """The same, of a statement that breaks what the triggers of the database keep."""
         options = "-c session_replication_role=replica"
         with psycopg.connect(self.database_url, autocommit=True, row_factory=dict_row, options=options) as connection:
-            cursor = connection.execute(query.encode(), parameters)
-            return cursor.fetchall() if cursor.description else []
+            return _answer(connection, query, parameters)
 
     def start(self, agent: str = "monthly_report", input: str = '{"month": "2013-08"}', key: str | None = None) -> str:
         """Start a run by SQL, as any other program would."""

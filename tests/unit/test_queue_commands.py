@@ -1,6 +1,6 @@
 """Limits, schedules, the queue and delays, as the command line and the HTTP API show them and take them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -16,12 +16,12 @@ TOMORROW = "2100-01-01T09:00:00+01:00"
 
 
 @pytest.fixture
-def site(database_url: str, tmp_path: Path, zygote: Zygote) -> Site:
+def site(database_url: str, tmp_path: Path, zygote: Zygote) -> Iterator[Site]:
     """Nothing runs on it."""
-    made = Site(database_url, World(tmp_path), tmp_path, zygote)
-    made.env["SUREFOOT_AGENTS"] = "tests.agents.scripted:AGENTS"
-    made.rows(ROWS)
-    return made
+    with Site(database_url, World(tmp_path), tmp_path, zygote) as made:
+        made.env["SUREFOOT_AGENTS"] = "tests.agents.scripted:AGENTS"
+        made.rows(ROWS)
+        yield made
 
 
 @pytest.fixture

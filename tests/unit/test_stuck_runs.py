@@ -1,5 +1,6 @@
 """What is stuck, as the command line and the HTTP API show it; the view itself is in tests/races/test_times.py."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,11 +18,11 @@ update surefoot.run_states set entered_at = now() - interval '400 seconds' where
 
 
 @pytest.fixture
-def site(database_url: str, tmp_path: Path, zygote: Zygote) -> Site:
+def site(database_url: str, tmp_path: Path, zygote: Zygote) -> Iterator[Site]:
     """Nothing runs on it."""
-    made = Site(database_url, World(tmp_path), tmp_path, zygote)
-    made.rows(ROWS)
-    return made
+    with Site(database_url, World(tmp_path), tmp_path, zygote) as made:
+        made.rows(ROWS)
+        yield made
 
 
 def test_the_command_says_since_when_why_and_what_to_do(site: Site) -> None:
