@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -195,13 +196,6 @@ class World:
         return list(submissions(self.mail_file))
 
 
-def _answer(
-    connection: psycopg.Connection[dict[str, Any]], query: str, parameters: Sequence[object]
-) -> list[dict[str, Any]]:
-    cursor = connection.execute(query.encode(), parameters)
-    return cursor.fetchall() if cursor.description else []
-
-
 class Site:
     """Workers on one database and one world, with short leases so that a death is seen soon."""
 
@@ -212,7 +206,6 @@ class Site:
         self.folder = folder
         self.workers: list[Process] = []
         self._clients: list[httpx.Client] = []
-        self._owner: psycopg.Connection[dict[str, Any]] | None = None
         self.env = {
             "DATABASE_URL": database_url,
             "SUREFOOT_PUBLISHING_URL": world.publishing_url,
@@ -231,8 +224,6 @@ class Site:
     ) -> None:
         for client in self._clients:
             client.close()
-        if self._owner is not None:
-            self._owner.close()
         for worker in self.workers:
             worker.kill()
             if kind is not None:
@@ -288,15 +279,19 @@ class Site:
 
     def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
         """Rows of one statement, as the database's owner sees them: all tenants."""
-        if self._owner is not None and not self._owner.closed:
-            try:
-                return _answer(self._owner, query, parameters)
-            except psycopg.OperationalError:
-                if not self._owner.closed:
-                    raise
-        # There is none yet, or the server was away since.
-        self._owner = psycopg.connect(self.database_url, autocommit=True, row_factory=dict_row, prepare_threshold=None)
-        return _answer(self._owner, query, parameters)
+        with self._asking() as ask:
+            return ask(query, *parameters)
+
+    @contextmanager
+    def _asking(self, **options: str) -> Generator[Callable[..., list[dict[str, Any]]]]:
+        """The same, for several on one connection."""
+        with psycopg.connect(self.database_url, autocommit=True, row_factory=dict_row, **options) as connection:
+
+            def ask(query: str, *parameters: object) -> list[dict[str, Any]]:
+                cursor = connection.execute(query.encode(), parameters, prepare=False)
+                return cursor.fetchall() if cursor.description else []
+
+            yield ask
 
     def sign_in(self, name: str, *roles: str) -> dict[str, str]:
         """Make a token of a principal with these roles, for every command from here on. Headers for the API."""
@@ -313,9 +308,8 @@ class Site:
 
     def forced(self, query: str, *parameters: object) -> list[dict[str, Any]]:
         """The same, of a statement that breaks what the triggers of the database keep."""
-        options = "-c session_replication_role=replica"
-        with psycopg.connect(self.database_url, autocommit=True, row_factory=dict_row, options=options) as connection:
-            return _answer(connection, query, parameters)
+        with self._asking(options="-c session_replication_role=replica") as ask:
+            return ask(query, *parameters)
 
     def start(self, agent: str = "monthly_report", input: str = '{"month": "2013-08"}', key: str | None = None) -> str:
         """Start a run by SQL, as any other program would."""
@@ -328,13 +322,14 @@ class Site:
         """Wait for one of the states; fails early when the run ends in another."""
 
         def look() -> str | None:
-            state = self.state(run_id)
+            [row] = ask("select state, reason from surefoot.runs where run_id = %s", run_id)
+            state = row["state"]
             if state not in states and state in ("completed", "failed", "cancelled", "held"):
-                reason = self.rows("select reason from surefoot.runs where run_id = %s", run_id)[0]["reason"]
-                raise AssertionError(f"run {run_id} is {state}: {reason}")
+                raise AssertionError(f"run {run_id} is {state}: {row['reason']}")
             return state if state in states else None
 
-        found = until(f"run {run_id} is {states}", look)
+        with self._asking() as ask:
+            found = until(f"run {run_id} is {states}", look)
         assert found is not None
         return found
 
@@ -367,4 +362,5 @@ class Site:
             "where e.run_id = %s and d.state in ('pending', 'claimed')) + (select count(*) from dbos.workflow_status "
             "where workflow_uuid like %s || ':%%' and status in ('PENDING', 'ENQUEUED')) as n"
         )
-        until(f"run {run_id} is quiet", lambda: self.rows(left, run_id, run_id)[0]["n"] == 0)
+        with self._asking() as ask:
+            until(f"run {run_id} is quiet", lambda: ask(left, run_id, run_id)[0]["n"] == 0)

@@ -19,7 +19,8 @@ CLAIMS = {
     "a segment, from the engine": "update dbos.workflow_status set status = 'PENDING', executor_id = 'people'",
     "an execution": "update surefoot.runs set generation = generation + 1",
     "an effect": "update surefoot.actions set state = 'IN_FLIGHT' where state = 'PREPARED'",
-    "a delivery": "update surefoot.outbox_deliveries set state = 'claimed', lease_until = now() where state = 'pending'",
+    "a delivery": "update surefoot.outbox_deliveries set state = 'claimed', lease_until = now()"
+    " where state = 'pending'",
     "a delivery, as somebody": "update surefoot.outbox_deliveries set worker_id = 'people' where state = 'pending'",
     "a lease": "insert into surefoot.workers (worker_id, version, host, machine, pid, pid_start, lease_s, lease_until)"
     " values ('people', '1', 'h', 'm', 1, '0', 60, now())",
