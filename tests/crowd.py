@@ -9,7 +9,7 @@ import psycopg
 from tests.kit import Process
 from tests.stage import Stage
 
-WINDOW_S = 6.0
+WINDOW_S = 4.0
 WINDOWS = 3
 # A query more or less of a loop's own pace is no query about a run.
 SLACK = 1.05

@@ -42,7 +42,7 @@ def test_control_what_is_asked_again_and_again_costs_more(stage: Stage) -> None:
     worker = stage.working()
     until("it is on the desk", lambda: on_desk(stage) == 1)
     copy(stage, run_id, MANY // 10)
-    idle = at_rest(stage, worker)
+    idle = cost(stage, worker)
     stage.rows("update surefoot.outbox_deliveries set state = 'pending' where state = 'parked'")
     busy = cost(stage, worker)
     assert busy.transactions > SLACK * idle.transactions + 3

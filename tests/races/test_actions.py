@@ -32,7 +32,7 @@ from transactions.segments import Ending
 from transactions.statements import load
 from transactions.waits import Wait
 
-INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 4
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 6
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 
 _DIES = text("update surefoot.workers set state = 'dead', ended_at = clock_timestamp() where worker_id = :worker_id")

@@ -34,7 +34,7 @@ from transactions.deciding import Said
 from transactions.segments import Ending
 from transactions.statements import load
 
-INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) * 3 // 5
+INTERLEAVINGS = int(os.environ.get("SUREFOOT_RACES", "1000")) // 2
 SEED = int(os.environ.get("SUREFOOT_RACES_SEED", "1"))
 
 Act = tuple[str, Callable[[], Awaitable[object]]]
