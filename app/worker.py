@@ -37,9 +37,9 @@ from transactions import (
 )
 from transactions.access import require_worker
 from transactions.connecting import application_name
-from transactions.database import connector, looking
+from transactions.database import connector
 from transactions.lease import Lease, now
-from transactions.whereabouts import Whereabouts
+from transactions.whereabouts import Whereabouts, looking
 
 _TICKS, _INTERRUPTS = "ticks", "interrupts"
 _WHILE_IT_DRAINS = (_TICKS, _INTERRUPTS)

@@ -14,7 +14,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from app import wiring
-from app.crashtest.place import roomy_folder
+from app.crashtest.place import server_folder
 from app.loading import load_agents
 from tests.kit import Site, World, Zygote
 from transactions import Database
@@ -44,7 +44,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
     """The server of this test session, with the template that each test's database is cloned from."""
-    with roomy_folder() as folder, join(folder, database="template") as server:
+    with server_folder(in_memory=True) as folder, join(folder, database="template") as server:
         wiring.migrate_database(server.url, load_agents("tests.agents.scripted:AGENTS"))
         yield server
         server.leave(force=True)

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import make_url
 
 from app import wiring
-from app.crashtest.place import roomy_folder
+from app.crashtest.place import server_folder
 from app.loading import load_agents
 from transactions.local import LocalPostgres, join
 from transactions.local.binaries import OVERRIDE
@@ -87,7 +87,7 @@ def binaries(bindir: Path | None) -> Generator[None]:
 def estate(version: str) -> Iterator[Estate]:
     """For a fixture: it lasts as long as that. May skip."""
     bindir = installed(version)
-    with roomy_folder() as folder, running(folder, bindir) as server:
+    with server_folder(in_memory=True) as folder, running(folder, bindir) as server:
         made = Estate(server, server.url)
         made.rows("postgres", _MAKE)
         agents = load_agents("tests.agents.scripted:AGENTS")

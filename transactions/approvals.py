@@ -246,7 +246,7 @@ def _difference(row: Row, question: Question) -> dict[str, list[JsonValue]]:
         then |= row["terms"]
         now |= question.terms.as_json()
         if then["agent_version"] in question.stands_from:
-            now["agent_version"] = then["agent_version"]
+            del then["agent_version"], now["agent_version"]
     names = [name for name in {**then, **now} if canonical_json(then.get(name)) != canonical_json(now.get(name))]
     return {name: [then.get(name), now.get(name)] for name in names}
 

@@ -17,10 +17,10 @@ from sqlalchemy.pool import QueuePool
 
 from transactions.access import REMOVES, WORKER, Access, refused
 from transactions.connecting import Limits, parameters
-from transactions.errors import DatabaseUnavailable, Fenced, Forbidden, InvalidInput, StoreUnavailable
+from transactions.errors import DatabaseUnavailable, Forbidden, InvalidInput, StoreUnavailable
 from transactions.failpoints import failpoint
 from transactions.ids import Tenant
-from transactions.whereabouts import Whereabouts
+from transactions.whereabouts import Whereabouts, looking
 
 Session = AsyncSession
 T = TypeVar("T")
@@ -29,8 +29,10 @@ POSTGRES_MAJOR_MIN = 15
 # All of it ends with the transaction: behind a pooler the next one on the same connection is somebody else's.
 _SCOPE = text(
     "select set_config('role', :role, true), set_config('surefoot.tenant', :tenant, true), "
-    "set_config('idle_in_transaction_session_timeout', :idle_ms, true)"
+    "set_config('idle_in_transaction_session_timeout', :idle_ms, true), "
+    "current_setting('transaction_read_only') = 'on' as read_only"
 )
+_READ_ONLY = "began where nothing can be written"
 
 
 class Database:
@@ -100,7 +102,7 @@ class Database:
             async with session.begin():
                 idle_ms = str(int(self.limits.idle_in_transaction_s * 1000))
                 try:
-                    await session.execute(_SCOPE, {"role": role, "tenant": tenant, "idle_ms": idle_ms})
+                    began = (await session.execute(_SCOPE, {"role": role, "tenant": tenant, "idle_ms": idle_ms})).one()
                 except DBAPIError as error:
                     if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
                         raise refused(role) from error
@@ -109,6 +111,7 @@ class Database:
                     self._refused = True
                     raise
                 self._refused = False
+                session.sync_session.connection().info[_READ_ONLY] = began.read_only
                 yield session
                 failpoint(f"{name}.before_commit")
             failpoint(f"{name}.after_commit")
@@ -131,7 +134,11 @@ class Database:
         look = looking(here, on_moved)
 
         def connected(connection: Any, _: object) -> None:
-            look(connection)
+            try:
+                look(connection)
+            except BaseException:
+                connection.close()
+                raise
 
         event.listen(self._engine.sync_engine, "connect", connected)
 
@@ -166,12 +173,15 @@ def try_elsewhere(engine: sqlalchemy.Engine) -> None:
 
 
 def _cannot_here(context: ExceptionContext) -> None:
-    error = context.original_exception
-    outdated = isinstance(error, psycopg.errors.FeatureNotSupported) and (
-        error.diag.source_function == "RevalidateCachedQuery"
-    )
-    if outdated or isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-        context.is_disconnect = True
+    error, connection = context.original_exception, context.connection
+    if isinstance(error, psycopg.errors.FeatureNotSupported):
+        context.is_disconnect = error.diag.source_function == "RevalidateCachedQuery"
+    elif isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        # Not where somebody has set his own transaction so, or writes through this server to another one.
+        context.is_disconnect = connection is None or bool(connection.info.get(_READ_ONLY, True))
+    else:
+        return
+    context.invalidate_pool_on_disconnect = False
 
 
 async def _only_read(session: AsyncSession, sql: str, parameters: Mapping[str, object]) -> Sequence[Mapping[str, Any]]:
@@ -276,29 +286,6 @@ def _parse(url: str) -> sqlalchemy.URL:
         "DATABASE_URL is not the URL of a Postgres database: write postgresql://user:password@host:port/name, "
         "or unset it to use the embedded one."
     )
-
-
-def looking(here: Whereabouts, on_moved: Callable[[str], None]) -> Callable[[psycopg.Connection], None]:
-    """What is asked of each new connection: whether it finds the database where it was. It raises Fenced where not,
-    after `on_moved`, which must not return, was told what is different. A standby counts as a database that is away: it
-    may be promoted under an open connection, which nobody would see.
-    """
-
-    def look(connection: psycopg.Connection) -> None:
-        cursor = connection.cursor()
-        cursor.execute("select recovering, system_id, timeline, database_id from surefoot.whereabouts()")
-        found = cursor.fetchone()
-        assert found is not None
-        recovering, *place = found
-        cursor.close()
-        connection.rollback()
-        if recovering:
-            raise psycopg.errors.SqlclientUnableToEstablishSqlconnection("this is a standby, which takes no writes")
-        if difference := here.difference(Whereabouts(*place)):
-            on_moved(f"The database {difference}")
-            raise Fenced(f"the database {difference}")
-
-    return look
 
 
 def connector(

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from transactions.access import REMOVES, ROLES
+from transactions.access import API, WORKER
 from transactions.database import check_server, sync_engine
 from transactions.errors import DatabaseUnavailable
 from transactions.logins import Login, let_in
@@ -50,11 +50,12 @@ def migrate(
             engine_schema(url)
             with engine.begin() as connection:
                 connection.execute(text("create schema if not exists surefoot"))
+                _require_rights(connection, *WORKER.roles[:2])
             for revision in pending(url):  # each commits by itself: the lock of one is not held through the next
                 with engine.begin() as connection:
                     command.upgrade(_config(connection), revision)
             with engine.begin() as connection:
-                _require_roles(connection)
+                _require_rights(connection, *WORKER.roles, API.bound)
                 _refuse_pickle(connection)
                 for declared in tables:
                     _create(connection, declared)
@@ -89,14 +90,20 @@ def _create(connection: Connection, declared: Tables | str) -> None:
         declared.create_all(connection)
 
 
-def _require_roles(connection: Connection) -> None:
-    """Roles are the cluster's, and a dump has none; restored without them, what they may is missing in it as well."""
-    known = set(connection.scalars(text("select rolname from pg_roles")))
-    if missing := [role for role in (*ROLES, REMOVES) if role not in known]:
+_WITHOUT_RIGHTS = """
+select r.name from unnest(cast(:roles as text[])) r (name) left join pg_roles g on g.rolname = r.name
+ where case when g.oid is null then true else not has_table_privilege(g.oid, 'surefoot.runs', 'select') end"""
+
+
+def _require_rights(connection: Connection, *roles: str) -> None:
+    """Roles are the cluster's, and a dump has none; restored where they are not, it lacks what they may as well."""
+    if connection.scalar(text("select to_regclass('surefoot.runs')")) is None:
+        return
+    if without := list(connection.scalars(text(_WITHOUT_RIGHTS), {"roles": list(roles)})):
         raise DatabaseUnavailable(
-            f"This database has Surefoot's tables, and its cluster not the roles {', '.join(missing)}, as after a dump "
-            "was restored on another one: what they may is missing, too. Run `surefoot migrate` on an empty database "
-            "there, which makes them, and restore once more (app/deploy/README.md)."
+            f"This database has Surefoot's tables, and not what {', '.join(without)} may, as after a dump was restored "
+            "on a cluster without the roles. Run `surefoot migrate` on an empty database there, which makes them, and "
+            "restore once more (app/deploy/README.md)."
         )
 
 
@@ -124,7 +131,7 @@ def _refuse_pickle(connection: Connection) -> None:
 
 _GRANT_USER_SCHEMAS = """
 do $$
-declare s text;
+declare s text; t regclass;
 begin
     for s in select nspname from pg_namespace
              where nspname !~ '^pg_' and nspname not in ('information_schema', 'dbos', 'surefoot')
@@ -132,7 +139,11 @@ begin
         begin
             execute format('grant usage on schema %I to surefoot_app, surefoot_api', s);
             execute format('grant select, insert, update, delete on all tables in schema %I to surefoot_app', s);
-            execute format('grant select, insert, update on all tables in schema %I to surefoot_api', s);
+            execute format('grant select on all tables in schema %I to surefoot_api', s);
+            for t in select c.oid::regclass from pg_class c  -- no view: it acts as its owner
+                     where c.relnamespace = s::regnamespace and c.relkind in ('r', 'p') loop
+                execute format('grant insert, update on %s to surefoot_api', t);
+            end loop;
             execute format('grant usage, select on all sequences in schema %I to surefoot_app, surefoot_api', s);
         exception when insufficient_privilege then
             raise notice 'schema % is not granted to surefoot_app and surefoot_api: its owner has to do it', s;

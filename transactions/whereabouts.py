@@ -1,6 +1,11 @@
 """Where a database is: which cluster, which timeline of its log, which numbers there. A restored one is elsewhere."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import psycopg
+
+from transactions.errors import Fenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +40,26 @@ class Whereabouts:
 
 def _differ(before: object, now: object) -> bool:
     return before is not None and now is not None and before != now
+
+
+def looking(here: Whereabouts, on_moved: Callable[[str], None]) -> Callable[[psycopg.Connection], None]:
+    """What is asked of each new connection: whether it finds the database where it was. It raises Fenced where not,
+    after `on_moved`, which must not return, was told what is different. A standby counts as a database that is away: it
+    may be promoted under an open connection, which nobody would see.
+    """
+
+    def look(connection: psycopg.Connection) -> None:
+        cursor = connection.cursor()
+        cursor.execute("select recovering, system_id, timeline, database_id from surefoot.whereabouts()")
+        found = cursor.fetchone()
+        assert found is not None
+        recovering, *place = found
+        cursor.close()
+        connection.rollback()
+        if recovering:
+            raise psycopg.errors.SqlclientUnableToEstablishSqlconnection("this is a standby, which takes no writes")
+        if difference := here.difference(Whereabouts(*place)):
+            on_moved(f"The database {difference}")
+            raise Fenced(f"the database {difference}")
+
+    return look

@@ -108,7 +108,7 @@ def _play(
 
     settings = Settings.from_env()
     folder = Path(tempfile.mkdtemp(prefix="surefoot-crashtest-"))
-    with database_server(settings.database_url) as server:
+    with database_server(settings.database_url, in_memory=True) as server:
         agents = agents_with(agent, settings.agents)
         opens = partial(bundled, agent, person=person)
         report = asyncio.run(crashtest(server, folder, opens, agents=agents, options=options))
@@ -141,7 +141,7 @@ def _systems(*, workers: int, write: bool) -> None:
         from app.crashtest.place import database_server
 
         folder = Path(tempfile.mkdtemp(prefix="surefoot-systems-"))
-        with database_server(Settings.from_env().database_url) as server:
+        with database_server(Settings.from_env().database_url, in_memory=True) as server:
             table = asyncio.run(matrix.systems(server, folder, workers=workers, say=_say))
         print(f"\n{table}\n")
         readme = Path(str(files("outbox").joinpath("README.md")))

@@ -276,7 +276,6 @@ def main() -> int:
         ExitStack() as up,
     ):
         folder = Path(name)
-        folder.chmod(0o755)
         server = up.enter_context(database_server(None))
         options = Options(POSTGRES, COMMIT, seeds)
         if given.store == "folder":

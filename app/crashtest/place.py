@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from transactions.local import LocalPostgres, join
+from transactions.local import LocalPostgres, LocalPostgresError, join
 
 _LOOK_S = 0.01
 _MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, where the system has one
@@ -30,12 +30,12 @@ class Server:
 
 
 @contextmanager
-def database_server(url: str | None) -> Generator[Server]:
-    """Raises LocalPostgresError."""
+def database_server(url: str | None, *, in_memory: bool = False) -> Generator[Server]:
+    """in_memory: where a commit need not be what it is on a disk, and there is room. Raises LocalPostgresError."""
     if url is not None:
         yield Server(url)
         return
-    with roomy_folder() as home:
+    with server_folder(in_memory=in_memory) as home:
         server = join(home)
 
         async def restart() -> None:
@@ -48,19 +48,24 @@ def database_server(url: str | None) -> Generator[Server]:
 
 
 @contextmanager
-def roomy_folder() -> Generator[Path]:
+def server_folder(*, in_memory: bool) -> Generator[Path]:
     """A folder for an embedded Postgres: every user can enter it, for as root the server is another one.
 
-    In memory, if there is room: a case makes and drops a database, a thousand files, and a file system on a disk takes
-    ten times as long for those, looking for numbers that no file has had a moment ago.
+    in_memory: if there is room. A case makes and drops a database, a thousand files, and a file system on a disk takes
+    ten times as long for those, looking for numbers that no file has had a moment ago. It stays when the server does
+    not start, whose error names a log in it.
     """
-    roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_MIN_BYTES
+    roomy = in_memory and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_MIN_BYTES
     folder = Path(tempfile.mkdtemp(prefix="surefoot-server-", dir=_MEMORY if roomy else None))
     folder.chmod(0o755)
     try:
         yield folder
-    finally:
+    except LocalPostgresError:
+        raise
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _restart(server: LocalPostgres, home: Path) -> None:

@@ -84,7 +84,7 @@ def crash_server() -> "Iterator[Server]":
     """A Postgres where databases may be made: that of DATABASE_URL, else an embedded one for this session."""
     from app.crashtest.place import database_server
 
-    with database_server(os.environ.get("DATABASE_URL")) as server:
+    with database_server(os.environ.get("DATABASE_URL"), in_memory=True) as server:
         yield server
 
 

@@ -46,7 +46,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """On a server of their own, because one of them ends it."""
     options = Options(replay=[parse(seed) for seed in CASES.values()])
     folder = tmp_path_factory.mktemp("errands")
-    with database_server(None) as server:
+    with database_server(None, in_memory=True) as server:
         agents = agents_with("errands", None)
         return asyncio.run(
             crashtest(server, folder, lambda f, p: bundled("errands", f, p), agents=agents, options=options)

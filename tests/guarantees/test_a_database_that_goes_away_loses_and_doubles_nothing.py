@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from app import engine, wiring, worker
-from app.crashtest.place import roomy_folder
+from app.crashtest.place import server_folder
 from app.loading import load_agents
 from tests.kit import World, Zygote
 from tests.outside import Outside
@@ -43,7 +43,7 @@ POINTS = (
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with roomy_folder() as home:
+    with server_folder(in_memory=True) as home:
         server = Server(home)
         wiring.migrate_database(server.joined.url, load_agents("tests.agents.scripted:AGENTS"))
         yield server

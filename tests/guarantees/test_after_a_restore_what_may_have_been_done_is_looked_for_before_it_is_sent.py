@@ -13,7 +13,7 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from app import wiring
-from app.crashtest.place import roomy_folder
+from app.crashtest.place import server_folder
 from app.loading import load_agents
 from tests.estate import running
 from tests.kit import World, Zygote, until
@@ -121,7 +121,7 @@ def sees_no_restore() -> None:
 @pytest.fixture
 def apart(outside: Outside, tmp_path: Path, zygote: Zygote) -> Iterator[Callable[[], AbstractContextManager[Stage]]]:
     """A cluster of its own: each block is one time that it runs."""
-    with roomy_folder() as folder:
+    with server_folder(in_memory=True) as folder:
 
         @contextmanager
         def up() -> Iterator[Stage]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app import engine, wiring
-from app.crashtest.place import roomy_folder
+from app.crashtest.place import server_folder
 from app.loading import load_agents
 from tests.kit import Process, World, Zygote, until
 from tests.outside import Outside
@@ -129,7 +129,7 @@ def hands_nothing_over() -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with roomy_folder() as home:
+    with server_folder(in_memory=True) as home:
         server = Server(home)
         wiring.migrate_database(server.joined.url, load_agents("tests.agents.scripted:AGENTS"))
         yield server

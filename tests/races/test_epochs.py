@@ -11,10 +11,10 @@ from tests.races.driven import Driven, Other
 from tests.races.scenes import ADA, Scene, question
 from transactions import DEFAULT_TENANT, Conflict, Database, Fenced, RunState, epochs, revisions
 from transactions.access import API
-from transactions.database import connector, fetch_all, is_transient, looking
+from transactions.database import connector, fetch_all, is_transient
 from transactions.epochs import Begun
 from transactions.segments import Ending
-from transactions.whereabouts import Whereabouts
+from transactions.whereabouts import Whereabouts, looking
 
 OTHER_SIDE = {
     # What the other side can say, what it says, what was sent by the end of it, and how the effect stands then.
