@@ -22,11 +22,13 @@ from transactions.retention import FOREVER, POLICY_KINDS, Group, Keep, Kind, Pol
 
 WORKERS = "workers"  # who removed it
 _log = logging.getLogger("surefoot.retention")
-_LIMIT_MIN, _LIMIT, _LIMIT_MAX = 10, 100, 500
+_LIMIT_MIN, _LIMIT, _LIMIT_MAX = 50, 100, 500  # on a busy machine a small batch takes as long as a larger one
 _MORE = 4  # times as many, where a batch has to hold everything that goes
 _SLOW_S, _QUICK_S = 0.5, 0.1
 _PAUSE_S_MIN = 0.02
 _BUSY_S = 0.1  # about so long a batch takes
+_TURN_S_MIN = 5.0  # what grows as fast as it is removed keeps nobody from the next kind
+_REST_BEHIND = 1.0  # half of the time, instead of a fifth, while what a batch takes on is all there
 _SELDOM = 60.0  # what grows slowly is looked at so many times as seldom
 SELDOM: Sequence[Kind] = ("orphans", "counters", "numbers", "workers", "tokens", "records")
 KINDS: Sequence[Kind] = get_args(Kind)
@@ -73,7 +75,7 @@ class Retention:
     keep: Keep
     still_mine: Callable[[], None]
     every_s: float = 60.0
-    rest: float = 4.0  # a fifth of the time of one connection
+    rest: float = 4.0  # a fifth of the time of one connection, while it is not behind
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -96,7 +98,8 @@ class Retention:
             async with self.database.removing("retention.begin") as session:
                 due = await retention.begin_pass_if_due(session, kind, every_s=every_s)
             if due:
-                done.append(await self.go_through(kind, by=WORKERS))
+                until = asyncio.get_running_loop().time() + max(self.every_s, _TURN_S_MIN)
+                done.append(await self.go_through(kind, by=WORKERS, until=until))
         for removed in done:
             if removed.rows:
                 _log.info("removed %d %s in %d rows", removed.items, removed.kind, removed.rows)
@@ -111,7 +114,7 @@ class Retention:
         time.
         """
         removed = Removed(kind)
-        limit = _LIMIT
+        limit, rest = _LIMIT, self.rest
         looks = dry and tenant is not None
         for share in await self._shares(kind, tenant, look=looks):
             after: After | None = share.first
@@ -130,8 +133,9 @@ class Retention:
                     limit *= _MORE
                 else:
                     removed.count(batch)
+                    rest = min(self.rest, _REST_BEHIND) if batch.items >= limit else self.rest
                     after, limit = batch.next, _fitting(limit, took_s)
-                await asyncio.sleep(max(_PAUSE_S_MIN, self.rest * took_s))
+                await asyncio.sleep(max(_PAUSE_S_MIN, rest * took_s))
         return removed
 
     async def _batch(
