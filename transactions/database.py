@@ -168,7 +168,6 @@ def try_elsewhere(engine: sqlalchemy.Engine) -> None:
     A server that takes no writes for a while (a standby, a full disk), and a statement that was prepared before a
     column was added. The engine knows neither, and would record it as what the run came to.
     """
-
     event.listen(engine, "handle_error", _cannot_here)
 
 

@@ -52,7 +52,7 @@ def url() -> None:
 
 @group.command("psql")
 def psql(command: Annotated[str | None, typer.Option("--command", "-c", help="run this SQL and leave")] = None) -> None:
-    """Open a client, or run one command, seeing the rows of tenant `default`."""
+    """Open a client, or run one command, as the database's own login: the API's sees tenant `default`, others all."""
     with told():
         settings = Settings.from_env()
         found, local = wiring.open_database(settings)

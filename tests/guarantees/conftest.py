@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from app import wiring
+from app.crashtest.place import server_folder
+from app.loading import load_agents
 from tests.kit import World, Zygote
 from tests.outside import Outside
+from tests.server import Server
 from tests.stage import Stage
 
 
@@ -29,3 +33,13 @@ def stage_with_mail(
 ) -> Iterator[Stage]:
     with Stage(database_url, world, outside, tmp_path, zygote) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server of the file's own, which it may end."""
+    with server_folder(in_memory=True) as home:
+        server = Server(home)
+        wiring.migrate_database(server.joined.url, load_agents("tests.agents.scripted:AGENTS"))
+        yield server
+        server.joined.leave(force=True)

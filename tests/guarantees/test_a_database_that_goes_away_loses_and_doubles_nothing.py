@@ -12,9 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from app import engine, wiring, worker
-from app.crashtest.place import server_folder
-from app.loading import load_agents
+from app import engine, worker
 from tests.kit import World, Zygote
 from tests.outside import Outside
 from tests.server import Server
@@ -39,15 +37,6 @@ POINTS = (
     "effect.after_send",
     "segment.end.after_commit",
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with server_folder(in_memory=True) as home:
-        server = Server(home)
-        wiring.migrate_database(server.joined.url, load_agents("tests.agents.scripted:AGENTS"))
-        yield server
-        server.joined.leave(force=True)
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app import engine, wiring
-from app.crashtest.place import server_folder
-from app.loading import load_agents
+from app import engine
 from tests.kit import Process, World, Zygote, until
 from tests.outside import Outside
 from tests.server import Server
@@ -125,15 +123,6 @@ def hands_nothing_over() -> None:
         return ()
 
     engine.recover = nothing
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with server_folder(in_memory=True) as home:
-        server = Server(home)
-        wiring.migrate_database(server.joined.url, load_agents("tests.agents.scripted:AGENTS"))
-        yield server
-        server.joined.leave(force=True)
 
 
 @pytest.fixture
